@@ -1,0 +1,1 @@
+"""Backend on Kubernetes and the kopf handlers."""

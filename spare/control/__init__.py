@@ -1,0 +1,1 @@
+"""Pure: what is known, what happened, and what to do about it."""

@@ -1,0 +1,1 @@
+"""One actor per job: inbox, decisions executed, plans pushed, reports taken."""

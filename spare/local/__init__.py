@@ -1,0 +1,1 @@
+"""Backend on local processes: each group an agent and its worker."""

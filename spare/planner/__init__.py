@@ -1,0 +1,1 @@
+"""Pure: placement, scheduling, patch assignment, theory, and the judge."""

@@ -1,0 +1,1 @@
+"""The pod side: agent, session, regroup."""

@@ -1,0 +1,1 @@
+"""The agent beside each worker; needs no torch."""
