@@ -1,0 +1,345 @@
+"""Wire messages between the coordinator, the agents and the workers: one JSON object a line, UTF-8.
+
+The coordinator dials each agent and opens with `attach`; the agent answers with `hello`. From then on plans, probes and
+orders go down, reports go up, on the same connection. An agent passes plans and orders on to its worker, and the
+worker's reports up, unchanged: a worker and its agent speak as one group.
+
+Every message carries the protocol version, the job, the epoch that its sender is in and the incarnation (`uid`) of the
+agent it is about. `read` refuses what it does not know by name; `stale` tells why a message of an older epoch or of
+another incarnation is not for us (design, section 4, rule 4). Nothing here reads a socket.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+PROTOCOL: Final = 1
+"""Version of the messages below. Both sides must speak the same one."""
+
+MAX_LINE: Final = 4 * 1024 * 1024
+"""Longest message, bytes. A plan for one group of 1,000 takes a few kilobytes; longer lines are an attack or a bug."""
+
+Phase = Literal["starting", "rendezvous", "compute", "reduce", "barrier", "load", "failed", "done", "stopped"]
+"""Where a worker is: the states of the protocol's model (IDLE, RDV, COMP, RED, BAR, LOAD, FAIL, finished, STOP)."""
+
+
+class Refused(Exception):
+    """A message that this side must not act on. The text says what it was and why."""
+
+
+class Address(NamedTuple):
+    """Host and port; IPv6 hosts are written in brackets (`[fd00::1]:29500`)."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `host:port` or `[v6]:port`.
+
+        Raises:
+            ValueError: no host, no port, an IPv6 host without brackets, or a port outside 1..65535 (0 is what one asks
+                the kernel for, never what one announces).
+        """
+        host, colon, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError(
+                f"address {text!r}: an IPv6 host is written in brackets, such as [fd00::1]:29500"
+            )
+        if not colon or not host:
+            raise ValueError(f"address {text!r} is not HOST:PORT")
+        if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+            raise ValueError(f"address {text!r}: the port must be 1 to 65535, not {port!r}")
+        return cls(host, int(port))
+
+
+def _address(text: str) -> str:
+    return str(Address.parse(text))
+
+
+def groups_text(groups: Iterable[int]) -> str:
+    """Group numbers as short text, `0-3,5`: what a plan says of its members is a line, not a table."""
+    runs: list[list[int]] = []
+    for group in sorted(set(groups)):
+        if runs and group == runs[-1][1] + 1:
+            runs[-1][1] = group
+        else:
+            runs.append([group, group])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def groups_of(text: str) -> tuple[int, ...]:
+    """The inverse of `groups_text`, ascending. Raises ValueError when the text is not of that form."""
+    found: list[int] = []
+    for part in text.split(",") if text else []:
+        first, dash, last = part.partition("-")
+        low, high = int(first), int(last if dash else first)
+        if high < low or (found and low <= found[-1]):
+            raise ValueError(f"group numbers {text!r} are not ascending ranges such as 0-3,5")
+        found.extend(range(low, high + 1))
+    return tuple(found)
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    protocol: int = PROTOCOL
+    job: str
+    """The job's unique name (namespace/name/uid on Kubernetes, name/run locally); another job's messages are refused."""
+    epoch: int = Field(ge=0)
+    """Epoch the sender is in; of a plan: its own number. 0 before the first plan."""
+    uid: str
+    """Incarnation of the agent that the message is from or for: fresh at every start of an agent."""
+
+    def line(self) -> bytes:
+        """The message as it goes over the wire, newline included."""
+        return self.model_dump_json(exclude_none=True).encode() + b"\n"
+
+
+# --- down: coordinator to agent, agent to worker ----------------------------------------------------------------------
+
+
+class Attach(_Message):
+    """First message on a connection. `uid` is the agent that the dialler means to reach."""
+
+    kind: Literal["attach"] = "attach"
+    token: str
+    """The job's secret; both sides compare it."""
+    coordinator: str
+    """Incarnation of the coordinator, for the logs."""
+
+
+class PlacementRule(BaseModel):
+    """The placement by rule: what `spare.planner.Placement` needs to be built again, not its table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    groups: int = Field(ge=1)
+    redundancy: int = Field(ge=1)
+    offsets: tuple[int, ...]
+    strategy: str
+    ring: tuple[int, ...] | None = None
+    """Group at each ring position; absent when it is 0, 1, 2, ..."""
+
+
+class Plan(_Message):
+    """A plan, as one group sees it (design, section 6). Written down before it is pushed."""
+
+    kind: Literal["plan"] = "plan"
+    digest: str
+    """SHA-256 over the whole plan: two plans of one epoch can never meet in a rendezvous."""
+    base: int = Field(ge=0)
+    """Epoch of the newest urgent ancestor, itself included: whoever is in an older one acts at once."""
+    group: int = Field(ge=0)
+    admission: int | None = None
+    """Epoch that admitted this incarnation; absent: the group is not a member, and must stop."""
+    members: str
+    """Live groups, as in `groups_text`; a group's rank is its place in this ascending list."""
+    leader: str = ""
+    """Address of the store of the leader, the meeting place of this epoch."""
+    leader_group: int = -1
+    placement: PlacementRule
+    micro_batches: int = Field(ge=1)
+    schedule: tuple[tuple[int, int, int], ...] = ()
+    """(shard, first, count): the micro-batches that this group computes in a step."""
+    reason: str
+    """Why this plan was made, for people."""
+
+
+class Probe(_Message):
+    """Asks for a sign of life at once, answered by `alive` with the same nonce."""
+
+    kind: Literal["probe"] = "probe"
+    nonce: int
+
+
+class Finish(_Message):
+    """Every member has committed the last step: workers may leave their session."""
+
+    kind: Literal["finish"] = "finish"
+
+
+class Stop(_Message):
+    """End the worker and the agent now."""
+
+    kind: Literal["stop"] = "stop"
+    reason: str
+
+
+# --- up: worker to agent, agent to coordinator --------------------------------------------------------------------------
+
+
+class _Report(_Message):
+    group: int = Field(ge=0)
+
+
+class Hello(_Report):
+    """Who the agent is. Sent when attached, and again once its worker is ready (store and pid known)."""
+
+    kind: Literal["hello"] = "hello"
+    token: str = ""
+    pid: int = 0
+    """Process of the worker; 0 before it has said hello to its agent."""
+    store: str | None = None
+    """Address of this group's own rendezvous store; absent until the worker is ready."""
+    step: int = Field(default=0, ge=0)
+    """Steps committed."""
+    phase: Phase = "starting"
+
+
+class Alive(_Report):
+    """Heartbeat of an agent, and its answer to a probe (then with the nonce)."""
+
+    kind: Literal["alive"] = "alive"
+    nonce: int | None = None
+    worker: Literal["none", "running", "silent", "exited"]
+    """`silent`: the process is there, its watcher thread has said nothing for `silent_for` seconds."""
+    silent_for: float = 0.0
+    step: int = Field(default=0, ge=0)
+    phase: Phase = "starting"
+    micros: int = 0
+    """Micro-batches computed in this step."""
+    still: float = 0.0
+    """Seconds since phase, step or micros last changed: how long the worker has made no progress."""
+
+
+class Running(_Report):
+    """The exchange of `epoch` is complete and the group goes on. Seconds spent in each part."""
+
+    kind: Literal["running"] = "running"
+    step: int
+    seconds: dict[str, float] = {}
+    """abort, store, exchange: what a regroup consists of, on this group."""
+    patches: int = 0
+    """Micro-batches of the step in flight that this group computes beyond what it held."""
+
+
+class Committed(_Report):
+    """The group has committed a step; `step` counts the committed ones."""
+
+    kind: Literal["committed"] = "committed"
+    step: int
+    loss: float | None = None
+    """Mean over the step's micro-batches; the same on every group."""
+    computed: int = 0
+    """Micro-batches that this group computed for it."""
+
+
+class Suspect(_Report):
+    """A collective or a rendezvous of `epoch` failed here. The group now waits for a plan with base > epoch."""
+
+    kind: Literal["suspect"] = "suspect"
+    step: int
+    phase: Phase
+    error: str
+    unreachable: tuple[int, ...] = ()
+
+
+class Errored(_Report):
+    """The training script raised: text and place of the exception. No failure to mask."""
+
+    kind: Literal["errored"] = "errored"
+    step: int
+    type: str
+    text: str
+    traceback: str = ""
+    micro: tuple[int, int] | None = None
+    """(shard, index) of the micro-batch in hand."""
+    ours: bool = False
+    """Raised by the runtime (a deadline passed, states differ), not by the user's code."""
+
+
+class Exited(_Report):
+    """The worker's process has ended."""
+
+    kind: Literal["exited"] = "exited"
+    code: int | None = None
+    signal: int | None = None
+    tail: str = ""
+    """The last lines it wrote on stderr."""
+
+
+class Done(_Report):
+    """The group has committed the last step, and waits for `finish` or another plan."""
+
+    kind: Literal["done"] = "done"
+    step: int
+    digest: str
+    """SHA-256 over all parameters."""
+    loss: float | None = None
+
+
+class Refusal(_Report):
+    """The agent or worker did not act on a message, and why."""
+
+    kind: Literal["refusal"] = "refusal"
+    what: str
+    reason: str
+
+
+Down = Attach | Plan | Probe | Finish | Stop
+Up = Hello | Alive | Running | Committed | Suspect | Errored | Exited | Done | Refusal
+Message = Down | Up
+
+_KINDS: Final[dict[str, type[_Message]]] = {
+    cls.model_fields["kind"].default: cls
+    for cls in (
+        *(Attach, Plan, Probe, Finish, Stop),
+        *(Hello, Alive, Running, Committed, Suspect, Errored, Exited, Done, Refusal),
+    )
+}
+
+
+def read(line: bytes) -> Message:
+    """The message in one line.
+
+    Raises:
+        Refused: not JSON, of an unknown kind, of another protocol version, or with wrong fields; the text names which.
+    """
+    if len(line) > MAX_LINE:
+        raise Refused(f"a message of {len(line)} bytes; at most {MAX_LINE} are read")
+    try:
+        raw: Any = json.loads(line)
+    except ValueError as error:
+        raise Refused(f"not a message (no JSON): {line[:80]!r}") from error
+    kind = raw.get("kind") if isinstance(raw, dict) else None
+    cls = _KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise Refused(f"unknown message {kind!r}; known are {', '.join(_KINDS)}")
+    if raw.get("protocol") != PROTOCOL:
+        raise Refused(
+            f"message {kind!r} speaks protocol {raw.get('protocol')!r}; this side speaks {PROTOCOL}"
+        )
+    try:
+        message = cls.model_validate(raw)
+        if isinstance(message, Hello) and message.store is not None:
+            _address(message.store)
+        if isinstance(message, Plan) and message.admission is not None:
+            _address(message.leader)
+            groups_of(message.members)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise Refused(f"message {kind!r} is malformed: {wrong}") from error
+    except ValueError as error:
+        raise Refused(f"message {kind!r} is malformed: {error}") from error
+    return message  # type: ignore[return-value]  # the table holds exactly the members of the union
+
+
+def stale(message: Message, *, job: str, uid: str, epoch: int = 0) -> str | None:
+    """Why a message is not for this job, incarnation or epoch; None when it is. The text names both sides."""
+    if message.job != job:
+        return f"message {message.kind!r} is for job {message.job!r}; this is {job!r}"
+    if message.uid != uid:
+        return f"message {message.kind!r} is for incarnation {message.uid!r}; this is {uid!r}"
+    if message.epoch < epoch:
+        return f"message {message.kind!r} is of epoch {message.epoch}; this side is in epoch {epoch}"
+    return None
