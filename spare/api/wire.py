@@ -52,9 +52,7 @@ class Address(NamedTuple):
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
-            raise ValueError(
-                f"address {text!r}: an IPv6 host is written in brackets, such as [fd00::1]:29500"
-            )
+            raise ValueError(f"address {text!r}: an IPv6 host is written in brackets, such as [fd00::1]:29500")
         if not colon or not host:
             raise ValueError(f"address {text!r} is not HOST:PORT")
         if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
@@ -316,9 +314,7 @@ def read(line: bytes) -> Message:
     if cls is None:
         raise Refused(f"unknown message {kind!r}; known are {', '.join(_KINDS)}")
     if raw.get("protocol") != PROTOCOL:
-        raise Refused(
-            f"message {kind!r} speaks protocol {raw.get('protocol')!r}; this side speaks {PROTOCOL}"
-        )
+        raise Refused(f"message {kind!r} speaks protocol {raw.get('protocol')!r}; this side speaks {PROTOCOL}")
     try:
         message = cls.model_validate(raw)
         if isinstance(message, Hello) and message.store is not None:

@@ -1,0 +1,71 @@
+"""What can happen to a job, as values. Backends and connections turn events into these; `decide` is the only reader.
+
+Reports of agents are the wire messages themselves (`Report`); everything else is a signal of its own. Signals may come
+late, twice or in any order: each names the incarnation (`uid`) that it is about, so that one about a replaced agent
+changes nothing (field cases F24, F25).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spare.api import wire
+
+
+@dataclass(frozen=True)
+class AgentUp:
+    """The backend has started an agent; it listens at `address` (host:port)."""
+
+    group: int
+    uid: str
+    address: str
+    zone: tuple[str, ...] = ()
+    """(zone, rack, node) where the backend knows it."""
+
+
+@dataclass(frozen=True)
+class AgentGone:
+    """The backend knows for sure that the agent's process (pod) has ended or been deleted."""
+
+    group: int
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class AgentNotStarted:
+    """The backend could not start a group at all (command not found, quota, image)."""
+
+    group: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class LinkDown:
+    """The connection to an agent broke or was refused. Not a death: the agent may be there and be dialled again."""
+
+    group: int
+    uid: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A message from an agent or, through it, its worker. Already of this job; uid not yet compared."""
+
+    message: wire.Up
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed. Deadlines are looked at; everything is read again."""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """The user asked to end the job (Ctrl-C, `suspend`)."""
+
+    reason: str
+
+
+Signal = AgentUp | AgentGone | AgentNotStarted | LinkDown | Report | Tick | Interrupted

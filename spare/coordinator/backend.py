@@ -1,0 +1,30 @@
+"""What a coordinator needs of the place where groups run. Local processes and Kubernetes pods each implement it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from spare.control.signal import Signal
+
+Emit = Callable[[Signal], None]
+"""Puts a signal into the job's inbox; never blocks, and may be called from the event loop's thread only."""
+
+
+class Backend(Protocol):
+    """Starts, watches and ends the agents of one job. Every call is safe to repeat."""
+
+    async def open(self, emit: Emit) -> None:
+        """Start watching. From now on AgentUp, AgentGone and AgentNotStarted reach the inbox through `emit`."""
+
+    async def create(self, group: int) -> None:
+        """Start an agent for the group under a fresh uid. Returns at once; AgentUp or AgentNotStarted follows."""
+
+    async def delete(self, group: int, uid: str) -> None:
+        """End that incarnation and all its processes, dead, stopped or alive. It being gone already is success."""
+
+    async def record(self, name: str, text: str) -> None:
+        """Write a small document (the plan, the status) so that it is whole or absent after a crash."""
+
+    async def close(self) -> None:
+        """End everything that is left; afterwards no process of the job lives."""

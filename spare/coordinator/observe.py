@@ -1,0 +1,96 @@
+"""What one can see of a running job: snapshots and events. The terminal view, plain lines and JSON are made from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class GroupSnapshot:
+    """One group at one moment."""
+
+    group: int
+    state: str
+    """starting, ready, active, lost, done: `spare.control.state.GroupState`."""
+    stack: tuple[int, ...]
+    """Shards that it hosts."""
+    load: int
+    """Micro-batches that it computes in a step by the present plan."""
+    step: int
+    phase: str
+    """As in `spare.api.wire.Phase`."""
+    still: float
+    """Seconds without progress, as its agent last said."""
+    pid: int
+    reason: str = ""
+    """Why it is lost, where it is."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One answered failure. Seconds; -1 where a part was not seen.
+
+    detect: from the first sign of the failure at the coordinator until the loss was decided; plan: until the new plan
+    was pushed to everybody; regroup: until every survivor said it runs; patch: until the first commit; total: all.
+    """
+
+    groups: tuple[int, ...]
+    """Groups lost; empty when a failure was answered without one."""
+    step: int
+    """Step that was in flight."""
+    epoch: int
+    detect: float
+    plan: float
+    regroup: float
+    patch: float
+    total: float
+    decided_at: float
+    """Wall clock (seconds since 1970) of the decision."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The whole job at one moment."""
+
+    job: str
+    state: str
+    """pending, running, degraded, complete, failed: `spare.control.state.JobState`."""
+    epoch: int
+    step: int
+    """Steps committed by all members."""
+    depth: float
+    loss: float | None
+    groups: tuple[GroupSnapshot, ...]
+    masked: int
+    """Groups lost while the job went on."""
+    plan_reason: str
+    recoveries: tuple[Recovery, ...]
+    exit_code: int | None
+    """Set once the job has ended: `spare.api.exit_codes`."""
+    verdict: str
+    """Why it ended, with the text of the user's exception where there is one."""
+    digest: str | None
+    """SHA-256 over all parameters, when every member reported the same one."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something worth telling: a loss, a plan, the end. `reason` is a `spare.api.reasons` name."""
+
+    at: float
+    """Wall clock, seconds since 1970."""
+    reason: str
+    text: str
+    groups: tuple[int, ...] = ()
+
+
+class Observer(Protocol):
+    """Told of every event at once, and of the state at most every so often. Must return quickly."""
+
+    def event(self, event: Event) -> None:
+        """Something happened."""
+
+    def state(self, snapshot: Snapshot) -> None:
+        """The state changed (called after each pass that changed anything)."""
