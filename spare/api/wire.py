@@ -92,7 +92,7 @@ class _Message(BaseModel):
 
     protocol: int = PROTOCOL
     job: str
-    """The job's unique name (namespace/name/uid on Kubernetes, name/run locally); another job's messages are refused."""
+    """The job's unique name (namespace/name/uid on Kubernetes, name/run locally); others' messages are refused."""
     epoch: int = Field(ge=0)
     """Epoch the sender is in; of a plan: its own number. 0 before the first plan."""
     uid: str
@@ -103,7 +103,7 @@ class _Message(BaseModel):
         return self.model_dump_json(exclude_none=True).encode() + b"\n"
 
 
-# --- down: coordinator to agent, agent to worker ----------------------------------------------------------------------
+# --- down: coordinator to agent, agent to worker --------------------------------------------------------
 
 
 class Attach(_Message):
@@ -140,6 +140,9 @@ class Plan(_Message):
     group: int = Field(ge=0)
     admission: int | None = None
     """Epoch that admitted this incarnation; absent: the group is not a member, and must stop."""
+    origin: int = Field(default=1, ge=1)
+    """Epoch of the start or restart that the training state comes from. Who was admitted by it begins with that state;
+    who was admitted later is a joiner and loads the state from a member."""
     members: str
     """Live groups, as in `groups_text`; a group's rank is its place in this ascending list."""
     leader: str = ""
@@ -173,7 +176,7 @@ class Stop(_Message):
     reason: str
 
 
-# --- up: worker to agent, agent to coordinator --------------------------------------------------------------------------
+# --- up: worker to agent, agent to coordinator ----------------------------------------------------------
 
 
 class _Report(_Message):

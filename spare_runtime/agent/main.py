@@ -1,0 +1,34 @@
+"""`spare-agent -- COMMAND...`: the group's agent, which starts COMMAND as its worker. Needs no torch."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from spare.api.exit_codes import ExitCode
+
+from spare_runtime.agent.agent import Agent
+from spare_runtime.agent.lifeline import die_with
+from spare_runtime.config import BadEnvironment, read_environment
+
+USAGE = "usage: spare-agent -- COMMAND [ARGUMENT...]"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the console script. Exits with the worker's code, or 143 when told to stop."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] in (["--help"], ["-h"]):
+        print(f"{USAGE}\n\n{__doc__}")  # noqa: T201
+        return
+    command = arguments[1:] if arguments[:1] == ["--"] else arguments
+    if not command or command[0].startswith("-"):
+        print(f"{USAGE}\nspare-agent: no command to run in {arguments!r}", file=sys.stderr)  # noqa: T201
+        sys.exit(ExitCode.USAGE)
+    try:
+        env = read_environment()
+    except BadEnvironment as error:
+        print(f"spare-agent: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(ExitCode.USAGE)
+    if env.parent is not None:
+        die_with(env.parent)
+    sys.exit(asyncio.run(Agent(env, command).run()))

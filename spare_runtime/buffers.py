@@ -1,0 +1,115 @@
+"""The two gradient buffers of a step: L, the local sum, and W, into which L is reduced (design, section 5).
+
+All gradients of one dtype and device lie in one flat buffer, so that a reduction is one call, and `backward` adds straight
+into L. L must outlive a failed reduction, hence the second buffer. Two more elements ride at the end of one of them: 1 at
+whoever has seen no plan newer than its epoch, and the sum of the losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spare_runtime.errors import SessionMisuse
+
+_UNSEEN, _LOSS, TAIL = 0, 1, 2
+
+
+@dataclass
+class _Flat:
+    parameters: list[torch.nn.Parameter]
+    local: Tensor
+    reduced: Tensor
+    views: list[Tensor]
+    size: int
+    """Elements that are gradients; TAIL more may follow."""
+
+
+class GradientBuffers:
+    """L and W over the parameters that require a gradient. Memory: twice the size of the gradients."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        kinds: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
+        for p in parameters:
+            if p.requires_grad:
+                kinds.setdefault((p.dtype, p.device), []).append(p)
+        if not kinds:
+            raise SessionMisuse("the model has no parameter that requires a gradient")
+        exact = [k for k in kinds if k[0] in (torch.float32, torch.float64)]
+        carrier = exact[0] if exact else None  # the tail needs a dtype that counts and sums well
+        self._flats = [self._flat(k, ps, TAIL if k == carrier else 0) for k, ps in kinds.items()]
+        if carrier is None:
+            device = next(iter(kinds))[1]
+            self._flats.append(self._flat((torch.float32, device), [], TAIL))
+        self._tail = next(f for f in self._flats if f.local.numel() > f.size)
+        self.attach()
+
+    @staticmethod
+    def _flat(kind: tuple[torch.dtype, torch.device], parameters: list[torch.nn.Parameter], tail: int) -> _Flat:
+        size = sum(p.numel() for p in parameters)
+        local = torch.zeros(size + tail, dtype=kind[0], device=kind[1])
+        views, offset = [], 0
+        for p in parameters:
+            views.append(local[offset : offset + p.numel()].view(p.shape))
+            offset += p.numel()
+        return _Flat(parameters, local, torch.zeros_like(local), views, size)
+
+    def attach(self) -> None:
+        """Let every parameter's gradient be its place in L."""
+        for flat in self._flats:
+            for p, view in zip(flat.parameters, flat.views, strict=True):
+                p.grad = view
+
+    def check_attached(self, empty: bool) -> None:
+        """See that nobody replaced the gradients; put them back where nothing is lost by it.
+
+        Args:
+            empty: L holds no micro-batch yet.
+
+        Raises:
+            SessionMisuse: gradients of micro-batches already computed were thrown away.
+        """
+        for flat in self._flats:
+            for p, view in zip(flat.parameters, flat.views, strict=True):
+                if p.grad is not view:
+                    if not empty:
+                        raise SessionMisuse(
+                            "a parameter's .grad was replaced in the middle of a step (zero_grad()?): the session "
+                            "clears gradients itself, at each commit"
+                        )
+                    self.clear()
+                    self.attach()
+                    return
+
+    def add_loss(self, loss: Tensor) -> None:
+        """Add one micro-batch's loss to the sum that is reduced with the gradients."""
+        self._tail.local[self._tail.size + _LOSS] += loss.detach().to(self._tail.local)
+
+    def fill(self, unseen: bool) -> list[Tensor]:
+        """Copy L into W and return W's tensors, to be reduced in place."""
+        self._tail.local[self._tail.size + _UNSEEN] = 1.0 if unseen else 0.0
+        for flat in self._flats:
+            flat.reduced.copy_(flat.local)
+        return [flat.reduced for flat in self._flats]
+
+    def all_have_seen(self) -> bool:
+        """Whether every member had seen a plan newer than its epoch when it entered the reduction now in W."""
+        return bool(self._tail.reduced[self._tail.size + _UNSEEN].item() == 0.0)
+
+    def loss(self) -> float:
+        """Sum of the losses in W."""
+        return float(self._tail.reduced[self._tail.size + _LOSS].item())
+
+    def apply(self, scale: float) -> None:
+        """Give every parameter the reduced gradient, times `scale`, as its gradient. L is overwritten."""
+        for flat in self._flats:
+            torch.mul(flat.reduced, scale, out=flat.local)
+        self.attach()
+
+    def clear(self) -> None:
+        """Empty L."""
+        for flat in self._flats:
+            flat.local.zero_()

@@ -1,0 +1,92 @@
+"""What the pod side is told by its environment: read once, here, and nowhere else.
+
+A backend sets these for the agent; the agent passes them on to its worker and adds SPARE_AGENT, the Unix socket on which
+it listens for it. Arguments of `Session` win over what stands here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class BadEnvironment(Exception):
+    """A variable is missing or has no usable value; the text names it, its value and what is allowed."""
+
+
+def _number(env: Mapping[str, str], name: str, default: float, low: float) -> float:
+    text = env.get(name, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = float("nan")
+    if not value >= low:
+        raise BadEnvironment(f"{name}={text!r}: a number of at least {low:g} is needed")
+    return value
+
+
+def _text(env: Mapping[str, str], name: str) -> str:
+    value = env.get(name, "")
+    if not value:
+        raise BadEnvironment(f"{name} is not set: this program is started by a SPARe backend (see `spare run --help`)")
+    return value
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Settings of one group's agent and worker. Durations are seconds."""
+
+    job: str
+    group: int
+    uid: str
+    token: str = field(repr=False)
+    bind: str
+    """Host that every listening socket is bound to; loopback unless the backend says otherwise."""
+    port: int
+    """Port of the agent's own socket; 0 lets the kernel choose, and what it chose is announced."""
+    announce_fd: int | None
+    """Inherited pipe on which the agent announces its address; None where the backend knows it."""
+    directory: str | None
+    """Folder for the ledger; None writes none."""
+    parent: int | None
+    """Process whose end ends the agent; None in a pod."""
+    agent: str | None
+    """The agent's Unix socket, for the worker."""
+    heartbeat: float
+    dead_after: float
+    collective_timeout: float
+    rendezvous_timeout: float
+    seed: int
+    faults: str
+    digests: bool
+    """Write a digest of all parameters into the ledger at each commit (costly; tests use it)."""
+
+
+def read_environment(env: Mapping[str, str] | None = None) -> Environment:
+    """Settings from `env` (default: this process's).
+
+    Raises:
+        BadEnvironment: naming the variable.
+    """
+    env = os.environ if env is None else env
+    announce, parent = env.get("SPARE_ANNOUNCE_FD"), env.get("SPARE_PARENT")
+    return Environment(
+        job=_text(env, "SPARE_JOB"),
+        group=int(_number(env, "SPARE_GROUP", float("nan"), 0)),
+        uid=_text(env, "SPARE_UID"),
+        token=_text(env, "SPARE_TOKEN"),
+        bind=env.get("SPARE_BIND") or "127.0.0.1",
+        port=int(_number(env, "SPARE_PORT", 0, 0)),
+        announce_fd=int(announce) if announce else None,
+        directory=env.get("SPARE_DIR") or None,
+        parent=int(parent) if parent else None,
+        agent=env.get("SPARE_AGENT") or None,
+        heartbeat=_number(env, "SPARE_HEARTBEAT", 1.0, 0.001),
+        dead_after=_number(env, "SPARE_DEAD_AFTER", 5.0, 0.001),
+        collective_timeout=_number(env, "SPARE_COLLECTIVE_TIMEOUT", 600.0, 0.1),
+        rendezvous_timeout=_number(env, "SPARE_RENDEZVOUS_TIMEOUT", 300.0, 0.1),
+        seed=int(_number(env, "SPARE_SEED", 0, 0)),
+        faults=env.get("SPARE_FAULTS", ""),
+        digests=env.get("SPARE_DIGESTS", "") == "1",
+    )

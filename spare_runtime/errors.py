@@ -1,0 +1,44 @@
+"""What can go wrong in the pod-side runtime.
+
+SpareError
+|- CollectiveFailed     a reduction, barrier or connection failed: answered by a regroup, never shown to the user
+|- Superseded           a newer plan came while waiting: answered by acting on it, never shown to the user
+|- RendezvousTimeout    nobody to meet within the deadline
+|- PlanTimeout          no plan came within the deadline
+|- StateDiverged        members that committed the same steps hold different parameters
+`- SessionMisuse        the training script broke the contract of `Session`
+"""
+
+from __future__ import annotations
+
+
+class SpareError(Exception):
+    """Base of all."""
+
+
+class CollectiveFailed(SpareError):
+    """An operation with the other groups failed. `unreachable` are the groups that could not be reached, where known."""
+
+    def __init__(self, what: str, error: str, unreachable: tuple[int, ...] = ()) -> None:
+        super().__init__(f"{what}: {error}")
+        self.unreachable = unreachable
+
+
+class Superseded(SpareError):
+    """A newer plan makes the wait pointless."""
+
+
+class RendezvousTimeout(SpareError):
+    """The members of a plan did not meet in time; the text says whom we waited for, where, how long, the last error."""
+
+
+class PlanTimeout(SpareError):
+    """No plan came in time; the text says since when and what was last seen."""
+
+
+class StateDiverged(SpareError):
+    """Parameters differ between members that committed the same steps."""
+
+
+class SessionMisuse(SpareError):
+    """The training script used the session in a way that cannot be exactly-once."""
