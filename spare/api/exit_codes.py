@@ -1,0 +1,67 @@
+"""The exit codes of `spare run`, of the agent and of the worker: one table, from which docs/exit-codes.md is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+_FIRST_SIGNAL = 129
+
+
+class ExitCode(IntEnum):
+    """Each code with its meaning, who exits with it, and whether a group that ends so is masked.
+
+    Masked: the job goes on without the group, and only `status.masked` and an event tell. Not masked: the job ends,
+    for the next process would end the same way.
+    """
+
+    meaning: str
+    source: str
+    masked: bool
+
+    def __new__(cls, code: int, meaning: str, source: str, masked: bool) -> ExitCode:
+        """A member is the plain number, so that it can be passed to sys.exit."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning, member.source, member.masked = meaning, source, masked
+        return member
+
+    COMPLETE = 0, "every step is committed; the summary says what was masked", "spare run, agent, worker", False
+    USER_ERROR = 1, "the training script raised an exception; its text is shown", "spare run, agent, worker", False
+    USAGE = 2, "the command line or the job file is wrong; nothing was started", "spare run, agent", False
+    WIPE_OUT = 3, "some shard has no live host left, and onWipeOut says Fail", "spare run", False
+    STALLED = 4, "a deadline passed, or failures went on without progress; who was awaited is shown", "spare run", False
+    INTERRUPTED = 130, "ended by Ctrl-C; no process is left", "spare run", False
+    SIGKILL = 137, "killed: out of memory, a node that went, an operator that removed the group", "agent, worker", True
+    SIGTERM = 143, "asked to go: a drain, an eviction, the end of the job", "agent, worker", True
+
+
+def is_masked(code: int) -> bool:
+    """Whether the job goes on without a group whose process ended with this code.
+
+    A death by a signal that the table does not name (a segmentation fault, 139) is masked like 137: should it follow one
+    micro-batch from group to group, that is noticed as poison. Any other code is the script's own, and so its error.
+    """
+    if code in ExitCode._value2member_map_:
+        return ExitCode(code).masked
+    return code >= _FIRST_SIGNAL
+
+
+def document() -> str:
+    """The text of docs/exit-codes.md."""
+    return "\n".join(_document()) + "\n"
+
+
+def _document() -> Iterator[str]:
+    yield "# Exit codes"
+    yield ""
+    yield "Made from the table in `spare/api/exit_codes.py`; a test compares the two (`make docs` writes this file)."
+    yield ""
+    yield "| code | name | meaning | exits with it | masked |"
+    yield "|---|---|---|---|---|"
+    for code in ExitCode:
+        yield f"| {code.value} | {code.name} | {code.meaning} | {code.source} | {'yes' if code.masked else 'no'} |"
+    yield ""
+    yield "*Masked*: a group whose worker ends with this code is a loss that the job survives. Not masked: the job ends,"
+    yield "because the next process would end the same way. A worker that dies of a signal not listed here exits with"
+    yield "128 + its number and is masked (a segmentation fault: 139); any other code is taken for the script's own error."

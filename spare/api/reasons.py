@@ -1,0 +1,57 @@
+"""Names under which the outside world hears what happened: event reasons and conditions, each with its meaning.
+
+They are part of the contract: people write alerts on them. A name is never reused for something else.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class _Named(StrEnum):
+    """A name that knows its meaning; the member is the plain text."""
+
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> _Named:
+        """Takes `name, meaning`; the name is the value."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meaning = meaning
+        return member
+
+
+class EventReason(_Named):
+    """Why an event was written, and what a condition's `reason` may say."""
+
+    STARTED = "Started", "all groups, or as many as minGroups asks for, train"
+    POD_CREATED = "PodCreated", "a pod (locally: a process) was started for a group"
+    SUSPECTED = "Suspected", "a group was reported as unreachable; every agent is being asked"
+    GROUP_LOST = "GroupLost", "one or more groups do not take part any more; one event for what is lost together"
+    REORDERED = "Reordered", "a new plan shares the work out among the groups that are left"
+    GROUP_REJOINED = "GroupRejoined", "a replacement has loaded the state and takes part again"
+    DRAINED = "Drained", "a group left at a step's end because it was asked to; nothing was computed again"
+    STRAGGLER = "Straggler", "a group stays slower than the others"
+    POISON = "Poison", "two groups died on the same micro-batch, which is named"
+    WIPE_OUT = "WipeOut", "some shard has no live host left"
+    RESTARTED = "Restarted", "all groups began again from the checkpoint that is named"
+    USER_ERROR = "UserError", "the training script raised an exception, whose text is shown"
+    STALLED = "Stalled", "a deadline passed, or failures went on without progress"
+    INTERRUPTED = "Interrupted", "the run was ended from outside, by Ctrl-C or SIGTERM"
+    COMPLETED = "Completed", "every step is committed"
+    SUSPENDED = "Suspended", "runPolicy.suspend was set; the step in flight was finished and saved"
+    RESUMED = "Resumed", "runPolicy.suspend was taken back"
+    QUOTA_EXCEEDED = "QuotaExceeded", "a quota lets too few pods in; it is tried again"
+    PODS_NOT_STARTING = "PodsNotStarting", "containers cannot start; the pod and the kubelet's reason are named"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded", "more restarts than runPolicy.backoffLimit allows"
+    DEADLINE_EXCEEDED = "DeadlineExceeded", "the job ran longer than runPolicy.activeDeadlineSeconds"
+
+
+class ConditionType(_Named):
+    """Conditions in the status. At most one of all but Degraded is true; Degraded only together with Running."""
+
+    RUNNING = "Running", "a plan was pushed and its groups train"
+    DEGRADED = "Degraded", "fewer groups train than spec.groups asks for"
+    SUSPENDED = "Suspended", "there are no pods because runPolicy.suspend is set"
+    COMPLETE = "Complete", "every step is committed; final"
+    FAILED = "Failed", "the job has ended without that; the reason says why; final"
