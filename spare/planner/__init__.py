@@ -1,1 +1,59 @@
-"""Pure: placement, scheduling, patch assignment, theory, and the judge."""
+"""Pure: placement, scheduling, patch assignment, theory, and the judge.
+
+``place`` says which group may compute which shard, ``healthy`` and ``reorder`` who computes what, ``patch`` who
+computes what a failure left missing of the step in flight, ``check`` whether an answer is right, and the formulas of
+``theory`` what to expect. No I/O, no clock, no randomness: equal arguments give equal answers, byte for byte.
+"""
+
+from spare.planner.judge import check, check_patch, check_ranges
+from spare.planner.microbatches import Range, mask_of, ranges_of
+from spare.planner.patch import patch
+from spare.planner.placement import STRATEGIES, Placement, place
+from spare.planner.reorder import Reorder, reorder
+from spare.planner.schedule import Schedule, healthy
+from spare.planner.theory import (
+    availability,
+    best_redundancy,
+    checkpoint_period,
+    lower_bound,
+    masked_mean,
+    mean_depth,
+    micro_bound,
+    micro_cap,
+    objective,
+    recommended_redundancy,
+)
+from spare.planner.whole import WholeReorder, WholeSchedule, whole_healthy, whole_reorder
+from spare.planner.wipe_out import WipeOut
+
+__all__ = [
+    "STRATEGIES",
+    "Placement",
+    "Range",
+    "Reorder",
+    "Schedule",
+    "WholeReorder",
+    "WholeSchedule",
+    "WipeOut",
+    "availability",
+    "best_redundancy",
+    "check",
+    "check_patch",
+    "check_ranges",
+    "checkpoint_period",
+    "healthy",
+    "lower_bound",
+    "mask_of",
+    "masked_mean",
+    "mean_depth",
+    "micro_bound",
+    "micro_cap",
+    "objective",
+    "patch",
+    "place",
+    "ranges_of",
+    "recommended_redundancy",
+    "reorder",
+    "whole_healthy",
+    "whole_reorder",
+]
