@@ -19,8 +19,8 @@ class ExitCode(IntEnum):
     source: str
     masked: bool
 
-    def __new__(cls, code: int, meaning: str, source: str, masked: bool) -> ExitCode:
-        """A member is the plain number, so that it can be passed to sys.exit."""
+    def __new__(cls, code: int, meaning: str = "", source: str = "", masked: bool = False) -> ExitCode:
+        """A member is the plain number, for sys.exit. Defaults: for type checkers, which take `ExitCode(3)` for a call."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.meaning, member.source, member.masked = meaning, source, masked
@@ -39,12 +39,11 @@ class ExitCode(IntEnum):
 def is_masked(code: int) -> bool:
     """Whether the job goes on without a group whose process ended with this code.
 
-    A death by a signal that the table does not name (a segmentation fault, 139) is masked like 137: should it follow one
+    A death by a signal that the table does not name (a segmentation fault, 139) is masked like 137: should it follow a
     micro-batch from group to group, that is noticed as poison. Any other code is the script's own, and so its error.
     """
-    if code in ExitCode._value2member_map_:
-        return ExitCode(code).masked
-    return code >= _FIRST_SIGNAL
+    known = next((each for each in ExitCode if each == code), None)
+    return code >= _FIRST_SIGNAL if known is None else known.masked
 
 
 def document() -> str:
@@ -62,6 +61,7 @@ def _document() -> Iterator[str]:
     for code in ExitCode:
         yield f"| {code.value} | {code.name} | {code.meaning} | {code.source} | {'yes' if code.masked else 'no'} |"
     yield ""
-    yield "*Masked*: a group whose worker ends with this code is a loss that the job survives. Not masked: the job ends,"
-    yield "because the next process would end the same way. A worker that dies of a signal not listed here exits with"
-    yield "128 + its number and is masked (a segmentation fault: 139); any other code is taken for the script's own error."
+    yield "*Masked*: a group whose worker ends with this code is a loss that the job survives. Not masked: the job"
+    yield "ends, because the next process would end the same way. A worker that dies of a signal not listed here exits"
+    yield "with 128 + its number and is masked (a segmentation fault: 139); any other code is taken for the script's"
+    yield "own error."

@@ -13,8 +13,8 @@ class _Named(StrEnum):
 
     meaning: str
 
-    def __new__(cls, name: str, meaning: str) -> _Named:
-        """Takes `name, meaning`; the name is the value."""
+    def __new__(cls, name: str, meaning: str = "") -> _Named:
+        """Takes `name, meaning`; the name is the value. Default: for type checkers, which take a look-up for a call."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.meaning = meaning
