@@ -1,8 +1,8 @@
 """The two gradient buffers of a step: L, the local sum, and W, into which L is reduced (design, section 5).
 
-All gradients of one dtype and device lie in one flat buffer, so that a reduction is one call, and `backward` adds straight
-into L. L must outlive a failed reduction, hence the second buffer. Two more elements ride at the end of one of them: 1 at
-whoever has seen no plan newer than its epoch, and the sum of the losses.
+All gradients of one dtype and device lie in one flat buffer, so that a reduction is one call, and `backward` adds
+straight into L. L must outlive a failed reduction, hence the second buffer. Two more elements ride at the end of one
+of them: 1 at whoever has seen no plan newer than its epoch, and the sum of the losses.
 """
 
 from __future__ import annotations

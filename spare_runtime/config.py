@@ -1,7 +1,7 @@
 """What the pod side is told by its environment: read once, here, and nowhere else.
 
-A backend sets these for the agent; the agent passes them on to its worker and adds SPARE_AGENT, the Unix socket on which
-it listens for it. Arguments of `Session` win over what stands here.
+A backend sets these for the agent; the agent passes them on to its worker and adds SPARE_AGENT, the Unix socket on
+which it listens for it. Arguments of `Session` win over what stands here.
 """
 
 from __future__ import annotations

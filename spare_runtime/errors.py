@@ -17,7 +17,8 @@ class SpareError(Exception):
 
 
 class CollectiveFailed(SpareError):
-    """An operation with the other groups failed. `unreachable` are the groups that could not be reached, where known."""
+    """An operation with the other groups failed. `unreachable` are the groups that could not be reached, where
+    known."""
 
     def __init__(self, what: str, error: str, unreachable: tuple[int, ...] = ()) -> None:
         super().__init__(f"{what}: {error}")

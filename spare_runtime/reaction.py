@@ -1,8 +1,8 @@
 """What a worker does about a plan that reaches it (design, section 6). Pure.
 
 The rules are those of the protocol's model: an urgent plan (base newer than one's own epoch) is acted on at once; so is
-any newer plan by who waits, and a plan under another admission epoch; every other newer plan is a boundary plan, kept for
-the commit at which all members have seen it.
+any newer plan by who waits, and a plan under another admission epoch; every other newer plan is a boundary plan, kept
+for the commit at which all members have seen it.
 """
 
 from __future__ import annotations

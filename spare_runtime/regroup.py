@@ -21,7 +21,8 @@ class Facts:
     committed: int
     """Steps committed; also the number (from 0) of the step in flight."""
     reduced: int | None
-    """Epoch of the reduction whose complete result for the step in flight this group holds in W; None: it holds none."""
+    """Epoch of the reduction whose complete result for the step in flight this group holds in W; None: it holds
+    none."""
     whole: bool
     """It has the whole training state. A joiner that has not loaded yet has not."""
     held: int

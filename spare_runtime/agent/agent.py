@@ -1,8 +1,8 @@
 """The agent of one group: starts its worker, keeps the line to the coordinator, and answers for both.
 
-The coordinator dials in; plans and orders pass down to the worker, reports pass up. The line may break and come back, to
-the same coordinator or to another: meanwhile training goes on, and what must not be lost (a suspicion, an error, an
-exit, the end) is said again to whoever attaches next (design, section 4, rule 5).
+The coordinator dials in; plans and orders pass down to the worker, reports pass up. The line may break and come back,
+to the same coordinator or to another: meanwhile training goes on, and what must not be lost (a suspicion, an error,
+an exit, the end) is said again to whoever attaches next (design, section 4, rule 5).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from spare.api.exit_codes import ExitCode
-
 from spare.api import wire
+from spare.api.exit_codes import ExitCode
 from spare_runtime.agent.worker import Worker
 from spare_runtime.config import Environment
 

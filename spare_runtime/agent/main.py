@@ -6,7 +6,6 @@ import asyncio
 import sys
 
 from spare.api.exit_codes import ExitCode
-
 from spare_runtime.agent.agent import Agent
 from spare_runtime.agent.lifeline import die_with
 from spare_runtime.config import BadEnvironment, read_environment

@@ -1,0 +1,84 @@
+"""Scripted failures, carried out by the worker on itself: the only way to hit a chosen point of a chosen step.
+
+Points: `compute` (half of the group's micro-batches of the step computed), `reduce` (its part of the all-reduce is
+under way), `barrier` (it holds the whole sum, and its commit barrier is under way), `step` (the barrier has passed,
+the optimizer has not stepped), `regroup` (it has said its facts in the rendezvous of that step).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from dataclasses import dataclass
+
+from spare_runtime.config import BadEnvironment
+from spare_runtime.ledger import Ledger
+
+ACTIONS = ("kill", "kill-group", "freeze", "pause", "raise")
+POINTS = ("compute", "reduce", "barrier", "step", "regroup")
+_SCRIPT = re.compile(r"(?P<action>[a-z-]+)@(?P<step>\d+):(?P<point>[a-z]+)(=(?P<seconds>[\d.]+))?")
+
+
+class ScriptedFailure(RuntimeError):
+    """What the action `raise` raises inside the training script's own step."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One scripted failure."""
+
+    action: str
+    step: int
+    point: str
+    seconds: float
+
+
+def parse_faults(text: str) -> tuple[Fault, ...]:
+    """Read `ACTION@STEP:POINT[=SECONDS]`, separated by commas.
+
+    Raises:
+        BadEnvironment: naming the part that cannot be read.
+    """
+    faults = []
+    for part in filter(None, text.split(",")):
+        match = _SCRIPT.fullmatch(part)
+        if match is None or match["action"] not in ACTIONS or match["point"] not in POINTS:
+            raise BadEnvironment(
+                f"SPARE_FAULTS={part!r}: ACTION@STEP:POINT[=SECONDS] with an action of {', '.join(ACTIONS)} and a "
+                f"point of {', '.join(POINTS)} is needed"
+            )
+        faults.append(Fault(match["action"], int(match["step"]), match["point"], float(match["seconds"] or 2.0)))
+    return tuple(faults)
+
+
+class Faults:
+    """The scripted failures of this group. Each happens once."""
+
+    def __init__(self, text: str, ledger: Ledger, agent_pid: int) -> None:
+        self._left = list(parse_faults(text))
+        self._ledger, self._agent = ledger, agent_pid
+
+    def at(self, step: int, point: str) -> None:
+        """Do what the script says for this step and point; mostly nothing."""
+        for fault in [f for f in self._left if (f.step, f.point) == (step, point)]:
+            self._left.remove(fault)
+            self._ledger.fault(fault.action, step, point)
+            self._do(fault)
+
+    def _do(self, fault: Fault) -> None:
+        me = os.getpid()
+        if fault.action == "raise":
+            raise ScriptedFailure(f"scripted failure in step {fault.step}, point {fault.point}")
+        if fault.action == "kill":
+            os.kill(me, signal.SIGKILL)
+        elif fault.action == "kill-group":
+            os.kill(self._agent, signal.SIGKILL)
+            os.kill(me, signal.SIGKILL)
+        elif fault.action == "freeze":
+            os.kill(me, signal.SIGSTOP)
+        else:  # somebody else must wake a stopped process up
+            wake = f"sleep {fault.seconds}; kill -CONT {me}"
+            subprocess.Popen(["sh", "-c", wake], start_new_session=True)
+            os.kill(me, signal.SIGSTOP)

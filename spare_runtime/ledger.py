@@ -1,0 +1,53 @@
+"""A group's ledger: which micro-batches it put into which reduction, and which reduction it committed.
+
+One JSON line per entry, appended with a single write before the thing that it tells of, so that it survives the death
+of the process at any point. `spare.api.ledger` audits the ledgers of all groups together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+
+class Ledger:
+    """Ledger of one worker process; without a directory nothing is written."""
+
+    def __init__(self, directory: str | None, group: int, uid: str) -> None:
+        self._fd = -1
+        if directory is not None:
+            folder = Path(directory) / "ledger"
+            folder.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._fd = os.open(folder / f"group-{group}-{uid[:12]}.jsonl", flags, 0o644)
+
+    def _write(self, entry: dict[str, object]) -> None:
+        if self._fd >= 0:
+            os.write(self._fd, json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+
+    def entering(self, step: int, epoch: int, held: int) -> None:
+        """About to enter the reduction of `step` under `epoch` with the micro-batches in `held` (a bit mask)."""
+        self._write({"step": step, "epoch": epoch, "enters": f"{held:x}"})
+
+    def committed(self, step: int, reduction: int, computed: int, again: int, digest: str | None) -> None:
+        """Committing `step` from the reduction of epoch `reduction`.
+
+        Args:
+            step: From 0.
+            reduction: Epoch of the reduction that is applied.
+            computed: All micro-batches of the step that this process computed, whether they counted or not.
+            again: How many it computed more than once.
+            digest: Of the parameters after the commit, where asked for.
+        """
+        entry: dict[str, object] = {"step": step, "commits": reduction, "computed": f"{computed:x}"}
+        if again:
+            entry["again"] = again
+        if digest:
+            entry["digest"] = digest
+        self._write(entry)
+
+    def fault(self, action: str, step: int, point: str) -> None:
+        """A scripted failure is about to happen here; the moment is kept, since nobody else can know it."""
+        self._write({"fault": action, "step": step, "point": point, "at": time.time()})

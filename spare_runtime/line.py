@@ -1,0 +1,173 @@
+"""The worker's line to its agent: plans and orders in, reports and a heartbeat out, on a thread of its own.
+
+Nothing that the training loop sends waits for the agent: reports go through a queue. The thread's heartbeat tells
+that the process is scheduled; the progress that it carries tells whether training moves.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from spare.api import wire
+from spare.api.exit_codes import ExitCode
+from spare_runtime.config import Environment
+
+ReportT = TypeVar("ReportT", bound=wire.Up)
+
+_CONNECT_DEADLINE = 30.0
+
+
+class AgentLine:
+    """Connection to the agent at `env.agent`."""
+
+    def __init__(self, env: Environment, on_plan: Callable[[wire.Plan], None], on_finish: Callable[[], None]) -> None:
+        """Connect; `start` begins to listen.
+
+        Args:
+            env: Who we are and where the agent is.
+            on_plan: Called on the line's thread for every plan of this job and incarnation.
+            on_finish: Called on the line's thread when the job has ended well.
+
+        Raises:
+            OSError: the agent does not answer; the text names its socket.
+        """
+        assert env.agent is not None
+        self.env = env
+        self.step, self.phase, self.micros, self.epoch = 0, "starting", 0, 0
+        self._moved, self._last = time.monotonic(), (0, "starting", 0)
+        self._on_plan, self._on_finish = on_plan, on_finish
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(_CONNECT_DEADLINE)
+        try:
+            self._socket.connect("\0" + env.agent[1:] if env.agent.startswith("@") else env.agent)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"the agent of group {env.group} does not answer at {env.agent}: {error}"
+            ) from error
+        self._queue: collections.deque[bytes] = collections.deque()
+        self._wake, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+        self._flushed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spare-agent-line", daemon=True)
+
+    def start(self, store: str) -> None:
+        """Say hello with the address of this worker's store, and listen."""
+        hello = self.report(wire.Hello, store=store, pid=os.getpid(), token=self.env.token)
+        self._socket.sendall(hello.line())
+        self._socket.setblocking(False)
+        self._thread.start()
+
+    def report(self, kind: type[ReportT], **fields: object) -> ReportT:
+        """A message about this group, of the epoch that it is in."""
+        env = self.env
+        return kind(job=env.job, uid=env.uid, epoch=self.epoch, group=env.group, **fields)  # type: ignore[arg-type]
+
+    def send(self, message: wire.Up) -> None:
+        """Queue a report; never blocks."""
+        self._flushed.clear()
+        self._queue.append(message.line())
+        self._poke()
+
+    def flush(self, deadline: float) -> bool:
+        """Wait until all reports have left, at most `deadline` seconds; whether they have."""
+        return self._flushed.wait(deadline)
+
+    def _poke(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups: one is enough
+            os.write(self._waker, b"x")
+
+    # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            outgoing, incoming, beat = bytearray(), bytearray(), 0.0
+            while True:
+                now = time.monotonic()
+                if now >= beat:
+                    outgoing += self._alive(now).line()
+                    beat = now + self.env.heartbeat
+                while self._queue:
+                    outgoing += self._queue.popleft()
+                self._write(outgoing)
+                want = selectors.EVENT_READ | (selectors.EVENT_WRITE if outgoing else 0)
+                selector.modify(self._socket, want)
+                for key, _ in selector.select(max(0.0, beat - time.monotonic())):
+                    if key.fd == self._wake:
+                        os.read(self._wake, 4096)
+                    else:
+                        self._read(incoming)
+
+    def _write(self, outgoing: bytearray) -> None:
+        try:
+            while outgoing:
+                del outgoing[: self._socket.send(outgoing)]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._agent_is_gone(str(error))
+        if not self._queue:
+            self._flushed.set()
+
+    def _read(self, incoming: bytearray) -> None:
+        try:
+            chunk = self._socket.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            chunk = b""
+            self._agent_is_gone(str(error))
+        if not chunk:
+            self._agent_is_gone("end of file")
+        incoming += chunk
+        while (end := incoming.find(b"\n")) >= 0:
+            self._take(bytes(incoming[: end + 1]))
+            del incoming[: end + 1]
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = wire.read(line)
+        except wire.Refused as error:
+            self.send(self.report(wire.Refusal, what="message", reason=str(error)))
+            return
+        if (why := wire.stale(message, job=self.env.job, uid=self.env.uid)) is not None:
+            self.send(self.report(wire.Refusal, what=message.kind, reason=why))
+        elif isinstance(message, wire.Plan):
+            self._on_plan(message)
+        elif isinstance(message, wire.Finish):
+            self._on_finish()
+        elif isinstance(message, wire.Stop):
+            leave(f"told to stop: {message.reason}", ExitCode.SIGTERM)
+
+    def _alive(self, now: float) -> wire.Alive:
+        state = (self.step, self.phase, self.micros)
+        if state != self._last:
+            self._last, self._moved = state, now
+        return self.report(
+            wire.Alive,
+            worker="running",
+            step=self.step,
+            phase=self.phase,
+            micros=self.micros,
+            still=now - self._moved,
+        )
+
+    def _agent_is_gone(self, error: str) -> None:
+        leave(f"the agent is gone ({error}): a worker without its agent is no member of any plan", ExitCode.SIGKILL)
+
+
+def leave(reason: str, code: int) -> None:
+    """End this process at once, from any thread: what it was computing must not leave it."""
+    print(f"spare: {reason}", file=sys.stderr, flush=True)  # noqa: T201
+    sys.stdout.flush()
+    os._exit(code)

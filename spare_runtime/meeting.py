@@ -1,0 +1,255 @@
+"""The members of one plan meet: in the leader's store, then as a process group (design, section 6, rules 1 to 3).
+
+A `Meeting` is one epoch's communication and dies with it. The main thread blocks in it; `interrupt`, called by the
+thread that reads plans, frees it within milliseconds. The process group is connected by a thread of its own while the
+main thread already computes patches: gloo waits for a peer that died before it connected without any socket to cut,
+and then only that thread is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed
+from torch import Tensor
+
+from spare.api import wire
+from spare_runtime.errors import CollectiveFailed, RendezvousTimeout, Superseded
+from spare_runtime.sockets import cut, open_sockets
+
+dist: Any = torch.distributed  # its stubs know little of what its C++ part exports
+
+_POLL_FIRST, _POLL_GROWTH, _POLL_LONGEST = 0.0005, 1.3, 0.02
+_DIAL_TIMEOUT, _DIAL_LONGEST = 2.0, 1.0
+_CUT_EVERY, _CUT_FOR = 0.002, 60.0
+
+
+def pauses() -> Iterator[float]:
+    """Growing pauses between looks at something that will happen soon, seconds."""
+    pause = _POLL_FIRST
+    while True:
+        yield pause
+        pause = min(pause * _POLL_GROWTH, _POLL_LONGEST)
+
+
+class Meeting:
+    """Store and process group of one plan, as one member sees them."""
+
+    def __init__(self, plan: wire.Plan, own_store: Any, bind: str, deadline: float, timeout: float) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            plan: My part of it; I am a member.
+            own_store: The store that this process serves, in case I am the leader.
+            bind: Host that gloo listens on.
+            deadline: Seconds that members wait for each other.
+            timeout: Seconds after which a collective gives up by itself.
+        """
+        self.plan = plan
+        self.members = wire.groups_of(plan.members)
+        self.rank = self.members.index(plan.group)
+        self.interrupted = threading.Event()
+        self._own_store, self._bind, self._deadline, self._timeout = own_store, bind, deadline, timeout
+        self._before = set(open_sockets())
+        self._sockets: set[str] | None = None  # None while they still appear
+        self._inside = False
+        self._store: Any = None
+        self._group: Any = None
+        self._connected = threading.Event()
+        self._failure: Exception | None = None
+        self._dropped = False
+
+    # --- interruption ---------------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Free the main thread from whatever it waits for in here, from another thread. Returns at once."""
+        if not self.interrupted.is_set():
+            self.interrupted.set()
+            threading.Thread(target=self._cut_until_free, name="spare-cut", daemon=True).start()
+
+    def _cut_until_free(self) -> None:
+        until = time.monotonic() + _CUT_FOR
+        while (self._inside or not self._connected.is_set()) and not self._dropped and time.monotonic() < until:
+            self._cut()
+            time.sleep(_CUT_EVERY)
+
+    def _cut(self) -> None:
+        cut((set(open_sockets()) - self._before) if self._sockets is None else self._sockets)
+
+    @contextlib.contextmanager
+    def _blocking(self, what: str, unreachable: tuple[int, ...] = ()) -> Iterator[None]:
+        """What fails in here is a failure of the group, unless a newer plan caused it."""
+        self._inside = True
+        try:
+            if self.interrupted.is_set():
+                raise Superseded(what)
+            yield
+        except (RuntimeError, OSError) as error:  # torch's DistError, DistStoreError, ... derive from RuntimeError
+            if self.interrupted.is_set():
+                raise Superseded(what) from error
+            raise CollectiveFailed(what, str(error).splitlines()[0], unreachable) from error
+        finally:
+            self._inside = False
+
+    # --- rendezvous -------------------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Reach the leader's store, and begin to connect the process group.
+
+        Raises:
+            Superseded, CollectiveFailed, RendezvousTimeout
+        """
+        leader = self.plan.leader_group
+        with self._blocking("reaching the leader's store", (leader,)):
+            self._store = self._prefixed(self._own_store if leader == self.plan.group else self._dial())
+        threading.Thread(target=self._connect, name="spare-connect", daemon=True).start()
+
+    def _prefixed(self, store: Any) -> Any:
+        return dist.PrefixStore(f"{self.plan.job}/{self.plan.epoch}/{self.plan.digest[:16]}", store)
+
+    def _dial(self) -> Any:
+        """A client of the leader's store. The lookup and the connection are both retried until the deadline."""
+        address = wire.Address.parse(self.plan.leader)
+        began, pause = time.monotonic(), 0.01
+        while True:
+            try:
+                with socket.create_connection(address, timeout=_DIAL_TIMEOUT):
+                    pass
+                return dist.TCPStore(
+                    address.host, address.port, None, False, timedelta(seconds=_DIAL_TIMEOUT), wait_for_workers=False
+                )
+            except (OSError, RuntimeError) as error:
+                waited = time.monotonic() - began
+                if self.interrupted.is_set():
+                    raise Superseded("reaching the leader's store") from error
+                if waited > self._deadline:
+                    raise RendezvousTimeout(
+                        f"group {self.plan.group} waited {waited:.0f} s for the store of the leader, group "
+                        f"{self.plan.leader_group}, at {address} (epoch {self.plan.epoch}); last error: {error}"
+                    ) from error
+                self.interrupted.wait(pause)
+                pause = min(2 * pause, _DIAL_LONGEST)
+
+    def exchange(self, mine: str) -> dict[int, str]:
+        """Say `mine` to all members and hear what each said. Complete only when all have spoken.
+
+        The leader gathers and publishes one document: every member decides from the same bytes.
+        """
+        store, rank = self._store, self.rank
+        assert store is not None
+        keys = [f"fact/{r}" for r in range(len(self.members))]
+        with self._blocking("the exchange", (self.plan.leader_group,)):
+            store.set(keys[rank], mine)
+            if self.plan.leader_group == self.plan.group:
+                self._await(lambda: store.check(keys))
+                store.set("facts", "\n".join(value.decode() for value in store.multi_get(keys)))
+            else:
+                self._await(lambda: store.check(["facts"]))
+            return dict(zip(self.members, store.get("facts").decode().split("\n"), strict=True))
+
+    def _await(self, ready: Callable[[], bool]) -> None:
+        began = time.monotonic()
+        for pause in pauses():
+            if ready():
+                return
+            if self.interrupted.wait(pause):
+                raise Superseded("the exchange")
+            if time.monotonic() - began > self._deadline:
+                store = self._store
+                assert store is not None
+                missing = [g for r, g in enumerate(self.members) if not store.check([f"fact/{r}"])]
+                raise RendezvousTimeout(
+                    f"group {self.plan.group} waited {self._deadline:.0f} s in the rendezvous of epoch "
+                    f"{self.plan.epoch} at {self.plan.leader} for groups {', '.join(map(str, missing)) or 'none'}"
+                )
+
+    # --- process group ----------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        try:
+            store = self._prefixed(self._dial())  # a client of its own: a blocked one would block the exchange
+            options = dist.ProcessGroupGloo._Options()
+            options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._bind, lazy_init=False)]
+            options._timeout = timedelta(seconds=min(self._deadline, self._timeout))
+            group = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), self.rank, len(self.members), options)
+            self._sockets = set(open_sockets()) - self._before
+            if self._dropped:
+                self._cut()
+            else:
+                self._group = group
+        except Exception as error:  # noqa: BLE001  # told to the main thread, which raises it
+            self._failure = error
+        finally:
+            self._connected.set()
+
+    def group(self) -> Any:
+        """The process group; waits for its connection.
+
+        Raises:
+            Superseded, CollectiveFailed, RendezvousTimeout
+        """
+        if self._group is None:
+            with self._blocking("connecting to the other groups"):
+                began = time.monotonic()
+                for pause in pauses():
+                    if self._connected.wait(pause):
+                        break
+                    if self.interrupted.is_set():
+                        raise Superseded("connecting to the other groups")
+                    if time.monotonic() - began > self._deadline:
+                        raise RendezvousTimeout(
+                            f"group {self.plan.group} waited {self._deadline:.0f} s to connect with groups "
+                            f"{self.plan.members} (epoch {self.plan.epoch})"
+                        )
+                if self._failure is not None:
+                    if isinstance(self._failure, RendezvousTimeout | Superseded):
+                        raise self._failure
+                    raise RuntimeError(str(self._failure)) from self._failure
+        assert self._group is not None
+        return self._group
+
+    def reduce(self, tensors: list[Tensor], entered: Callable[[], None]) -> None:
+        """Sum the tensors over all members, in place. `entered` is called while the first is under way."""
+        group = self.group()
+        with self._blocking("the reduction"):
+            options = dist.AllreduceOptions()
+            options.reduceOp = dist.ReduceOp.SUM
+            options.timeout = timedelta(seconds=self._timeout)
+            work = [group.allreduce([tensor], options) for tensor in tensors]
+            entered()
+            for w in work:
+                w.wait()
+
+    def barrier(self, entered: Callable[[], None]) -> None:
+        """Pass only when every member has come here. `entered` is called while it is under way."""
+        group = self.group()
+        with self._blocking("the commit barrier"):
+            options = dist.BarrierOptions()
+            options.timeout = timedelta(seconds=self._timeout)
+            work = group.barrier(options)
+            entered()
+            work.wait()
+
+    def broadcast(self, tensors: list[Tensor]) -> None:
+        """Give all members the tensors of the lowest one, in place."""
+        group = self.group()
+        with self._blocking("taking over the first parameters"):
+            options = dist.BroadcastOptions()
+            options.rootRank, options.rootTensor = 0, 0
+            options.timeout = timedelta(seconds=self._timeout)
+            for w in [group.broadcast([tensor], options) for tensor in tensors]:
+                w.wait()
+
+    def drop(self) -> None:
+        """Leave: cut the connections, so that every peer learns of it at once, and let go of the group."""
+        self._dropped = True
+        self.interrupted.set()
+        self._cut()
+        self._group = None
+        self._store = None

@@ -1,0 +1,145 @@
+"""Which plan this worker runs under, which it knows of, and what it must act on: shared by two threads.
+
+The line's thread brings plans in; the main thread acts on them between micro-batches, or is freed from a collective
+to do so. All decisions are `reaction`'s.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from spare.api import wire
+from spare.api.exit_codes import ExitCode
+from spare_runtime.errors import PlanTimeout
+from spare_runtime.line import leave
+from spare_runtime.meeting import Meeting
+from spare_runtime.reaction import Reaction, reaction
+
+_SAY_EVERY = 30.0
+
+
+class Membership:
+    """Plans as one worker sees them."""
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+        self._changed = threading.Condition()
+        self._pending: wire.Plan | None = None
+        self._seen: wire.Plan | None = None
+        self._waiting = True
+        self.plan: wire.Plan | None = None
+        """The plan that this worker runs under."""
+        self.meeting: Meeting | None = None
+        self.finished = False
+
+    @property
+    def epoch(self) -> int:
+        """Of the plan that this worker runs under; 0 before the first."""
+        return self.plan.epoch if self.plan else 0
+
+    # --- the line's thread ------------------------------------------------------------------------------------------
+
+    def on_plan(self, plan: wire.Plan) -> None:
+        """Take note of a plan; free the main thread where it must act."""
+        with self._changed:
+            what = reaction(
+                plan,
+                uid=self._uid,
+                epoch=self.epoch,
+                seen=self._seen.epoch if self._seen else 0,
+                admission=self.plan.admission if self.plan else None,
+                waiting=self._waiting,
+            )
+            if what is Reaction.IGNORE:
+                return
+            if what is Reaction.STOP:
+                leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", ExitCode.SIGTERM)
+            self._seen = plan
+            if what is Reaction.ACT:
+                self._pending = plan
+                if self.meeting is not None:
+                    self.meeting.interrupt()
+                self._changed.notify_all()
+
+    def on_finish(self) -> None:
+        """The job has ended well."""
+        with self._changed:
+            self.finished = True
+            self._changed.notify_all()
+
+    # --- the main thread --------------------------------------------------------------------------------------------
+
+    @property
+    def must_act(self) -> bool:
+        """Whether a plan waits to be acted on at once."""
+        return self._pending is not None
+
+    def has_seen_newer(self) -> bool:
+        """Whether a plan newer than the present one is known."""
+        return self._seen is not None and self._seen.epoch > self.epoch
+
+    def go_to_newest(self) -> None:
+        """Everybody has seen a boundary plan: the newest one that I know is to be acted on."""
+        with self._changed:
+            self._pending = self._seen
+
+    def failed(self) -> None:
+        """A collective or rendezvous failed here: only an urgent plan, newer than this epoch, answers that."""
+        with self._changed:
+            self._waiting = False
+
+    def next_plan(self, deadline: float, what: str) -> wire.Plan:
+        """The plan to act on, waiting for it. From now on, until `go_on`, any newer one supersedes it.
+
+        Raises:
+            PlanTimeout: none came within `deadline` seconds.
+        """
+        with self._changed:
+            self._wait(lambda: self._pending is not None, deadline, f"a plan newer than epoch {self.epoch}, {what}")
+            plan, self._pending = self._pending, None
+            assert plan is not None
+            if plan.admission is None:
+                leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", ExitCode.SIGTERM)
+            self.plan = plan
+            self._waiting = True
+            return plan
+
+    def _wait(self, ready: Callable[[], bool], deadline: float, what: str) -> None:
+        began = said = time.monotonic()
+        while not ready():
+            self._changed.wait(1.0)
+            now = time.monotonic()
+            if not ready() and now - began > deadline:
+                raise PlanTimeout(f"waited {deadline:.0f} s for {what}")
+            if now - said > _SAY_EVERY:
+                said = now
+                print(f"spare: {now - began:.0f} s of waiting for {what}", file=sys.stderr)  # noqa: T201
+
+    def meet(self, meeting: Meeting) -> None:
+        """The meeting that `on_plan` must interrupt from now on."""
+        with self._changed:
+            self.meeting = meeting
+            if self._pending is not None:
+                meeting.interrupt()
+
+    def go_on(self) -> None:
+        """The exchange is complete: from here on boundary plans wait for a commit."""
+        with self._changed:
+            self._waiting = False
+
+    def wait_for_end(self, deadline: float) -> bool:
+        """After the last step: True when the job has ended, False when there is a plan to act on.
+
+        Raises:
+            PlanTimeout: neither happened within `deadline` seconds.
+        """
+        with self._changed:
+            self._waiting = True
+            if self.has_seen_newer():
+                self._pending = self._seen
+            what = "the other groups to finish"
+            self._wait(lambda: self.finished or self._pending is not None, deadline, what)
+            return self.finished
