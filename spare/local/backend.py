@@ -1,0 +1,234 @@
+"""Groups as local processes: starts an agent for each, watches it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+
+from spare.api.wire import Address
+from spare.control.signal import AgentGone, AgentNotStarted, AgentUp
+from spare.coordinator.backend import Emit
+from spare.local.launch import AgentMissing, Launch, agent_program
+from spare.local.processes import Kin, ending
+from spare.local.run_folder import RunFolder
+
+ANNOUNCE_DEADLINE = 30.0
+"""Seconds from the start of an agent until it must have said where it listens; it takes about a quarter of a second."""
+END_GRACE = 2.5
+"""Seconds that agents get at the end to stop their workers (they give them one second) before all are killed."""
+KILL_PATIENCE = 10.0
+"""Seconds after which a process that SIGKILL did not end is reported instead of awaited."""
+
+
+class StillAlive(Exception):
+    """Processes that could not be ended; the text has their numbers."""
+
+
+@dataclass
+class _Started:
+    """One incarnation of a group's agent."""
+
+    group: int
+    uid: str
+    kin: Kin
+    process: asyncio.subprocess.Process | None = None
+    doomed: bool = False
+    """It is being ended, or has ended: the group may be started again."""
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class LocalBackend:
+    """`spare.coordinator.backend.Backend` on the processes of this machine. Belongs to one event loop."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.folder = RunFolder(launch.folder)
+        self.grace = END_GRACE
+        """Patience of `close`; 0 kills at once."""
+        self._emit: Emit | None = None
+        self._started: dict[str, _Started] = {}
+        self._newest: dict[int, _Started] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    # --- Backend --------------------------------------------------------------------------------------------------
+
+    async def open(self, emit: Emit) -> None:
+        """See `Backend.open`."""
+        self._emit = emit
+
+    async def create(self, group: int) -> None:
+        """See `Backend.create`. While the group's agent runs and nobody has asked to end it, nothing happens."""
+        newest = self._newest.get(group)
+        if self._closing or (newest is not None and not newest.doomed):
+            return
+        uid = uuid.uuid4().hex
+        started = _Started(group, uid, Kin(f"SPARE_UID={uid}"))
+        # A scripted failure belongs to the first start: a replacement that met it again would never get past it.
+        faults = self.launch.faults.get(group, "") if newest is None else ""
+        self._newest[group] = self._started[uid] = started
+        self._spawn(self._live(started, faults))
+
+    async def delete(self, group: int, uid: str) -> None:
+        """See `Backend.delete`. Returns once nothing of it is left.
+
+        Raises:
+            StillAlive: SIGKILL did not end it.
+        """
+        started = self._started.get(uid)
+        if started is None:
+            return
+        started.doomed = True
+        if started.process is not None and started.process.returncode is None:
+            _signal_session(started.process.pid, signal.SIGKILL)  # the quickest part first
+        left = await asyncio.to_thread(started.kin.kill, KILL_PATIENCE)
+        if left:
+            raise StillAlive(f"group {group}: processes {left} are alive {KILL_PATIENCE:g} s after SIGKILL")
+
+    async def record(self, name: str, text: str) -> None:
+        """See `Backend.record`."""
+        await asyncio.to_thread(self.folder.record, name, text)
+
+    async def close(self) -> None:
+        """See `Backend.close`. Agents are asked to stop, and after `grace` seconds everything is killed.
+
+        Raises:
+            StillAlive: SIGKILL did not end something.
+        """
+        self._closing = True
+        waiting = [s for s in self._started.values() if s.process is not None and not s.gone.is_set()]
+        for started in waiting:
+            assert started.process is not None
+            _signal_session(started.process.pid, signal.SIGTERM)
+            _signal_session(started.process.pid, signal.SIGCONT)  # a stopped agent cannot follow the order
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.grace):
+                await asyncio.gather(*(started.gone.wait() for started in waiting))
+        await asyncio.to_thread(self.kill_all)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- beyond the protocol ----------------------------------------------------------------------------------------
+
+    def kill_all(self) -> None:
+        """SIGKILL to every process of the job, whoever started it. Blocks until none is left.
+
+        Raises:
+            StillAlive: SIGKILL did not end something.
+        """
+        self.grace = 0.0
+        for started in self._started.values():
+            started.doomed = True
+        left = Kin(f"SPARE_JOB={self.launch.job}").kill(KILL_PATIENCE)
+        if left:
+            raise StillAlive(f"processes {left} are alive {KILL_PATIENCE:g} s after SIGKILL")
+
+    def alive(self) -> list[int]:
+        """Processes of the job that live now."""
+        return Kin(f"SPARE_JOB={self.launch.job}").pids()
+
+    # --- one agent ----------------------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _live(self, started: _Started, faults: str) -> None:
+        """The life of one agent: start, announcement, end."""
+        assert self._emit is not None, "open comes before create"
+        read, write = os.pipe()
+        try:
+            try:
+                process = await self._start(started, write, faults)
+            finally:
+                os.close(write)  # so that the agent's end is the pipe's end
+        except (OSError, AgentMissing) as error:
+            os.close(read)
+            started.doomed = True
+            started.gone.set()
+            self._emit(AgentNotStarted(started.group, f"the agent cannot be started: {error}"))
+            return
+        announced = asyncio.create_task(self._announcement(started, read))
+        code = await process.wait()
+        await announced
+        started.doomed = True
+        started.gone.set()
+        self._emit(AgentGone(started.group, started.uid, f"the agent {ending(code)}"))
+
+    async def _start(self, started: _Started, write: int, faults: str) -> asyncio.subprocess.Process:
+        environment = self.launch.environment(started.group, started.uid, write, faults)
+        with self.folder.log(started.group).open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                str(agent_program()),
+                "--",
+                *self.launch.argv,
+                cwd=self.launch.cwd,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(write,),
+            )
+        started.process = process
+        if started.doomed or self._closing:  # deleted while it was being started
+            _signal_session(process.pid, signal.SIGKILL)
+        return process
+
+    async def _announcement(self, started: _Started, read: int) -> None:
+        """Wait for the agent's address and tell of it; an agent that says none is ended."""
+        assert self._emit is not None
+        why = ""
+        try:
+            line = await _first_line(read, ANNOUNCE_DEADLINE)
+            address = Address.parse(line)
+        except TimeoutError:
+            why = f"the agent has not said where it listens for {ANNOUNCE_DEADLINE:g} s"
+        except ValueError as error:
+            why = f"the agent announced nothing usable: {error}"
+        except EOFError:
+            why = "the agent ended before it listened"
+        if not why:
+            if not started.doomed:
+                self._emit(AgentUp(started.group, started.uid, str(address)))
+            return
+        if started.doomed:
+            return
+        started.doomed = True
+        tail = await asyncio.to_thread(self.folder.tail, started.group)
+        self._emit(AgentNotStarted(started.group, f"{why}; its log {self.folder.log(started.group)} ends:\n{tail}"))
+        await self.delete(started.group, started.uid)
+
+
+async def _first_line(read: int, deadline: float) -> str:
+    """The first line that comes out of a pipe, without its end. Closes the pipe.
+
+    Raises:
+        EOFError: the writer has gone without writing a whole line.
+        TimeoutError: nothing came in time.
+    """
+    reader = asyncio.StreamReader(limit=4096)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read, "rb", buffering=0)
+    )
+    try:
+        line = await asyncio.wait_for(reader.readline(), deadline)
+    finally:
+        transport.close()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    return line.decode(errors="replace").strip()
+
+
+def _signal_session(pid: int, sig: signal.Signals) -> None:
+    """To the process group of an agent, which leads one; that it is gone is fine."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, sig)

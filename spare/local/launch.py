@@ -1,0 +1,134 @@
+"""What to start in each group, and with which environment: the contract between a backend and `spare-agent`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from spare.api.spec import Spec
+
+AGENT: Final = "spare-agent"
+RESERVED: Final = frozenset(
+    "SPARE_" + name
+    for name in (
+        *("JOB", "GROUP", "UID", "TOKEN", "BIND", "PORT", "ANNOUNCE_FD", "DIR", "PARENT", "AGENT", "FAULTS", "SEED"),
+        *("HEARTBEAT", "DEAD_AFTER", "COLLECTIVE_TIMEOUT", "RENDEZVOUS_TIMEOUT"),
+    )
+)
+"""Variables that only a backend sets."""
+
+
+class AgentMissing(Exception):
+    """The console script `spare-agent` is not installed."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that the agents of one job have in common."""
+
+    job: str
+    """The job's unique name, as in every message."""
+    argv: tuple[str, ...]
+    """The training command."""
+    folder: Path
+    """The run folder."""
+    cwd: Path
+    """Folder that the command starts in."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the template and of the user; they win over inherited ones."""
+    bind: str = "127.0.0.1"
+    """Host that every listening socket is bound to."""
+    token: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    """The job's secret."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Scripted failures by group."""
+    seed: int = 0
+    heartbeat: float = 1.0
+    dead_after: float = 5.0
+    collective_timeout: float = 600.0
+    rendezvous_timeout: float = 300.0
+
+    @classmethod
+    def of(cls, spec: Spec, *, job: str, folder: Path, base: Path, env: Mapping[str, str], bind: str) -> Launch:
+        """What a job file says; a relative workingDir starts at `base`, the job file's folder."""
+        trainer = spec.trainer
+        return cls(
+            job=job,
+            argv=trainer.argv,
+            folder=folder,
+            cwd=base / (trainer.working_dir or "."),
+            env={**trainer.env, **env},
+            bind=bind,
+            seed=spec.seed,
+            heartbeat=spec.detection.heartbeat.total_seconds(),
+            dead_after=spec.detection.dead_after.total_seconds(),
+            collective_timeout=spec.reduction.collective_timeout.total_seconds(),
+            rendezvous_timeout=spec.reduction.rendezvous_timeout.total_seconds(),
+        )
+
+    def environment(self, group: int, uid: str, announce_fd: int, faults: str) -> dict[str, str]:
+        """The whole environment of one agent; its worker inherits it."""
+        inherited = {name: value for name, value in os.environ.items() if name not in RESERVED}
+        return {
+            "OMP_NUM_THREADS": "1",  # the groups share the machine's cores; many threads each would fight for them
+            **inherited,
+            "PATH": search_path(inherited.get("PATH", os.defpath)),
+            "PYTHONUNBUFFERED": "1",
+            **self.env,
+            "SPARE_JOB": self.job,
+            "SPARE_GROUP": str(group),
+            "SPARE_UID": uid,
+            "SPARE_TOKEN": self.token,
+            "SPARE_BIND": self.bind,
+            "SPARE_ANNOUNCE_FD": str(announce_fd),
+            "SPARE_DIR": str(self.folder),
+            "SPARE_PARENT": str(os.getpid()),
+            "SPARE_HEARTBEAT": _seconds(self.heartbeat),
+            "SPARE_DEAD_AFTER": _seconds(self.dead_after),
+            "SPARE_COLLECTIVE_TIMEOUT": _seconds(self.collective_timeout),
+            "SPARE_RENDEZVOUS_TIMEOUT": _seconds(self.rendezvous_timeout),
+            "SPARE_SEED": str(self.seed),
+            "SPARE_FAULTS": faults,
+        }
+
+    def command_problem(self) -> str | None:
+        """Why the command cannot be started, seen from here; None if nothing speaks against it."""
+        if not self.cwd.is_dir():
+            return f"its folder {str(self.cwd)!r} does not exist"
+        program = self.argv[0]
+        if "/" in program:
+            found = os.access(self.cwd / program, os.X_OK)
+        else:
+            path = self.env.get("PATH") or search_path(os.environ.get("PATH", os.defpath))
+            found = shutil.which(program, path=path) is not None
+        return None if found else f"its command {program!r} is not an executable that can be found"
+
+
+def search_path(inherited: str) -> str:
+    """PATH of the workers: `python` is first of all the one that runs this program, its packages are what is meant."""
+    return os.pathsep.join([str(Path(sys.executable).parent), inherited])
+
+
+def agent_program() -> Path:
+    """The `spare-agent` that was installed with this program.
+
+    Raises:
+        AgentMissing: it was not; the text says where it was looked for.
+    """
+    beside = Path(sys.executable).parent / AGENT
+    if beside.is_file():
+        return beside
+    found = shutil.which(AGENT)
+    if found is None:
+        raise AgentMissing(f"{AGENT} is neither at {beside} nor in PATH; install this package with its scripts")
+    return Path(found)
+
+
+def _seconds(value: float) -> str:
+    return format(value, "f")

@@ -1,0 +1,78 @@
+"""The folder of one local run: logs, ledgers and the small documents that must be whole or absent after a crash."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+
+class RunFolder:
+    """One run's folder. Nothing in it is ever removed by the run itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, runs: Path, job: str, now: datetime) -> RunFolder:
+        """Make a fresh folder `JOB-YYYYmmdd-HHMMSS-xxxx` under `runs`.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        path = runs / f"{job}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        path.mkdir(parents=True)
+        return cls(path.resolve())
+
+    @property
+    def name(self) -> str:
+        """Its own name: what tells this run from others of the same job."""
+        return self.path.name
+
+    def log(self, group: int) -> Path:
+        """File that the group's agent and worker write their output to."""
+        return self.path / f"group-{group}.log"
+
+    def tail(self, group: int, lines: int = 10) -> str:
+        """The last lines of a group's log; empty where there is none."""
+        try:
+            with self.log(group).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        except FileNotFoundError:
+            return ""
+
+    def ledgers(self) -> dict[str, list[bytes]]:
+        """Lines of each ledger, by the name of its file; empty where no step was begun."""
+        return {file.stem: file.read_bytes().splitlines() for file in sorted(self.path.glob("ledger/*.jsonl"))}
+
+    def record(self, name: str, text: str) -> None:
+        """Replace the document `name` as a whole: a crash leaves the old one or the new one, never half of one.
+
+        Raises:
+            ValueError: `name` is no plain file name.
+            OSError: it cannot be written.
+        """
+        if name in ("", ".", "..") or "/" in name:
+            raise ValueError(f"the document's name {name!r} is no plain file name")
+        fd, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
+        try:
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path / name)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        self._sync()
+
+    def _sync(self) -> None:
+        """Make the new name durable too: a rename lives in the folder, not in the file."""
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
