@@ -68,4 +68,11 @@ class Interrupted:
     reason: str
 
 
-Signal = AgentUp | AgentGone | AgentNotStarted | LinkDown | Report | Tick | Interrupted
+@dataclass(frozen=True)
+class Pushed:
+    """Every agent that a plan was pushed to has been told, as far as its connection took it."""
+
+    epoch: int
+
+
+Signal = AgentUp | AgentGone | AgentNotStarted | LinkDown | Report | Tick | Interrupted | Pushed

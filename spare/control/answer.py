@@ -1,0 +1,208 @@
+"""Answer failures: one new urgent plan for all that is known, or the end of the job where no plan can help."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from spare.api import wire
+from spare.api.exit_codes import ExitCode
+from spare.api.reasons import EventReason
+from spare.control import recovery
+from spare.control.action import DeleteGroup, ProbeAll, PushPlan
+from spare.control.plan import Member, Plan
+from spare.control.state import Group, GroupState, JobState, Loss, Probe, State, Suspicion
+from spare.control.turn import Turn
+from spare.planner.placement import place
+from spare.planner.reorder import reorder
+from spare.planner.schedule import healthy
+from spare.planner.wipe_out import WipeOut
+
+
+def answer(turn: Turn) -> None:
+    """Make the plan that what is known calls for, if it does."""
+    state = turn.state
+    if state.losses:
+        _replan(turn, 0)  # the dead are known: waiting for what else may be wrong would stall the survivors
+    elif state.suspicions:
+        _suspected(turn)
+
+
+def _suspected(turn: Turn) -> None:
+    """A failure without a known death: ask everybody first, then answer it in any case."""
+    state = turn.state
+    if state.probe is None:
+        nonce = state.probes + 1
+        turn.set(probes=nonce, probe=Probe(nonce, turn.now))
+        who = ", ".join(f"group {s.group}: {s.error}" for s in state.suspicions)
+        text = f"a collective of epoch {state.suspicions[0].epoch} failed ({who})"
+        turn.say(EventReason.SUSPECTED, text, _named(state))
+        turn.do(ProbeAll(nonce, state.live))
+    elif turn.now >= facts_at(state):
+        _fruitless(turn)
+
+
+def facts_at(state: State) -> float:
+    """When the answer to the suspicions may be given, as far as is known now.
+
+    Not before a death that is not yet told has had its time; not while a member is in doubt that may turn out to be
+    dead (it is lost by its silence then, and that makes the plan); else as soon as all have answered.
+    """
+    probe = state.probe
+    assert probe is not None
+    earliest = probe.at + min(state.config.settle, state.config.probe_wait)
+    unanswered = [g for g in state.live if state.groups[g].uid not in probe.answered]
+    named = _named(state)
+    if any(_in_doubt(state.groups[g], g in unanswered and g in named) for g in state.live):
+        return float("inf")
+    return max(earliest, probe.at + state.config.probe_wait) if unanswered else earliest
+
+
+def _in_doubt(here: Group, missing: bool) -> bool:
+    return missing or here.worker == "silent" or here.exited is not None
+
+
+def _named(state: State) -> tuple[int, ...]:
+    """Members that some report could not reach, ascending."""
+    return tuple(sorted({g for s in state.suspicions for g in s.unreachable if state.member(g)}))
+
+
+def _fruitless(turn: Turn) -> None:
+    """Everybody is there: the same members again, but the second time running without whom most could not reach."""
+    state, count = turn.state, turn.state.fruitless + 1
+    if count > turn.config.fruitless_limit:
+        last = "; ".join(f"group {s.group}: {s.error}" for s in state.suspicions)
+        text = f"{count} failures running at step {state.step} with every group alive; the last: {last}"
+        turn.end(ExitCode.STALLED, EventReason.STALLED, text)
+        return
+    if count >= 2:
+        votes = Counter(g for s in state.suspicions for g in s.unreachable if state.member(g))
+        if votes:
+            group, most = max(votes.items(), key=lambda vote: (vote[1], vote[0]))
+            if not _wiped_out(state, [group]):
+                cause = f"unreachable for {most} of {len(state.suspicions)} that reported, the second time running"
+                turn.lose(group, cause, min(s.at for s in state.suspicions))
+                count = 0
+    _replan(turn, count)
+
+
+def _wiped_out(state: State, without: Sequence[int]) -> bool:
+    assert state.plan is not None
+    live = set(state.live) - set(without)
+    hosts = state.plan.schedule.placement.host_table
+    return not all(any(host in live for host in row) for row in hosts)
+
+
+def _replan(turn: Turn, fruitless: int) -> None:
+    """The next urgent plan: without the dead, else with the same members."""
+    state = turn.state
+    old, losses, suspicions = state.plan, state.losses, state.suspicions
+    assert old is not None
+    live = state.live
+    if _wiped_out(state, ()):
+        _wipe_out(turn)
+        return
+    cause = _cause(losses, suspicions)
+    change = reorder(old.schedule, live)
+    reason = f"{cause}: {change.reason}" if losses else f"{cause}: the same groups meet again"
+    epoch = old.epoch + 1
+    plan = Plan(
+        job=old.job,
+        epoch=epoch,
+        base=epoch,
+        members=tuple(_again(m, state.groups[m.group]) for m in old.members if m.group in live),
+        leader=_leader(live, _named(state)),
+        schedule=change.schedule,
+        reason=reason,
+        origin=old.origin,
+    )
+    _adopt(turn, plan, fruitless)
+    removed = tuple((loss.group, loss.uid) for loss in losses)
+    turn.do(PushPlan(plan, tuple((m.group, m.uid) for m in plan.members) + removed))
+    turn.do(*(DeleteGroup(group, uid) for group, uid in removed))
+    lost = tuple(sorted(loss.group for loss in losses))
+    if losses:
+        turn.say(EventReason.GROUP_LOST, cause, lost)
+    turn.say(EventReason.REORDERED, f"plan {epoch}: {reason}", lost)
+    signs = [loss.sign for loss in losses] + [s.at for s in suspicions]
+    recovery.opened(turn, lost, min(signs), reason)
+
+
+def _again(member: Member, here: Group) -> Member:
+    """The member as it goes into the next plan. Its store may have moved, its admission never does."""
+    return Member(member.group, member.uid, member.admission, here.store or member.store)
+
+
+def _leader(live: Sequence[int], named: Iterable[int]) -> int:
+    """The lowest member that nobody could not reach; the lowest of all if there is none."""
+    reached = [g for g in live if g not in set(named)]
+    return min(reached or live)
+
+
+def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
+    """Make a plan the present one: what it answers is forgotten, who was done is at work again."""
+    lost = len(turn.state.losses)
+    turn.set(
+        plan=plan,
+        losses=(),
+        suspicions=(),
+        probe=None,
+        fruitless=fruitless,
+        masked=turn.state.masked + lost,
+        stalled=False,
+    )
+    for group in plan.groups:
+        turn.move(group, GroupState.ACTIVE, done=None)
+    if len(plan.members) < turn.config.groups:
+        turn.move_job(JobState.DEGRADED)
+
+
+def _cause(losses: Sequence[Loss], suspicions: Sequence[Suspicion]) -> str:
+    """What happened, one clause for each cause: "group 2 lost (worker killed by signal 9)"."""
+    if not losses:
+        errors = sorted({s.error for s in suspicions})
+        by = wire.groups_text(s.group for s in suspicions)
+        who = f"{'group' if by.isdigit() else 'groups'} {by}"
+        return f"a collective failed, reported by {who} ({'; '.join(errors[:3])})"
+    by_cause: dict[str, list[int]] = {}
+    for loss in sorted(losses, key=lambda loss: loss.group):
+        by_cause.setdefault(loss.cause, []).append(loss.group)
+    clauses = []
+    for cause, groups in by_cause.items():
+        text = wire.groups_text(groups)
+        clauses.append(f"{'group' if len(groups) == 1 else 'groups'} {text} lost ({cause})")
+    return ", ".join(clauses)
+
+
+def _wipe_out(turn: Turn) -> None:
+    """No plan can complete a step: say which shards have no host, and why their hosts are gone."""
+    state = turn.state
+    assert state.plan is not None
+    live, placement = set(state.live), state.plan.schedule.placement
+    shards = [i for i, hosts in enumerate(placement.host_table) if not any(h in live for h in hosts)]
+    lines = [f"{WipeOut(shards)} after step {state.step}: {_cause(state.losses, ())}"]
+    for shard in shards[:8]:
+        hosts = ", ".join(f"{h} ({state.groups[h].reason or 'no member'})" for h in sorted(placement.hosts(shard)))
+        lines.append(f"shard {shard}: its hosts were groups {hosts}")
+    if len(shards) > 8:
+        lines.append(f"and {len(shards) - 8} more shards")
+    lines.append(f"Step {state.step} was the last to be committed. This version has neither checkpoints nor Fetch.")
+    turn.do(*(DeleteGroup(loss.group, loss.uid) for loss in state.losses))
+    lost = tuple(sorted(loss.group for loss in state.losses))
+    turn.set(losses=(), suspicions=(), probe=None)
+    turn.end(ExitCode.WIPE_OUT, EventReason.WIPE_OUT, "\n".join(lines), lost)
+
+
+def first_plan(turn: Turn) -> None:
+    """All groups are ready: the plan that starts the job."""
+    config, groups = turn.config, turn.state.groups
+    zones = [here.zone for here in groups]
+    placement = place(config.groups, config.redundancy, config.strategy, zones if any(zones) else None)
+    schedule = healthy(placement, config.micro_batches)
+    members = tuple(Member(here.group, here.uid, 1, here.store) for here in groups)
+    reason = f"start: {config.groups} groups, {config.redundancy} hosts a shard"
+    plan = Plan(config.job, 1, 1, members, 0, schedule, reason)
+    _adopt(turn, plan, 0)
+    turn.move_job(JobState.RUNNING)
+    turn.do(PushPlan(plan, tuple((m.group, m.uid) for m in members)))
+    turn.say(EventReason.STARTED, f"plan 1: {plan.reason}", plan.groups)

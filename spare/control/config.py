@@ -1,0 +1,57 @@
+"""The settings of a job that its control reads, taken from the spec once. Durations are seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spare.api.spec import Spec
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is fixed for the life of a job."""
+
+    job: str
+    """The job's unique name, as in every message."""
+    groups: int
+    redundancy: int
+    """Hosts per shard; `auto` has been resolved by who builds this."""
+    micro_batches: int
+    strategy: str = "Golomb"
+    heartbeat: float = 1.0
+    """Seconds between two signs of life of an agent."""
+    dead_after: float = 5.0
+    """Silence after which an agent, or a worker whose agent still answers, is lost."""
+    hang_after: float = 300.0
+    """No progress of a worker for which the others wait, after which it is lost."""
+    start_timeout: float = 300.0
+    """From the start until every group is ready; on passing it the job fails and says who is missing."""
+    create_limit: int = 4
+    """Starts of one group before the first plan; a death by then costs no work, but a crash loop must end."""
+    create_backoff: float = 0.5
+    """Pause before the second start of a group; doubled at each further one."""
+    settle: float = 0.05
+    """After a suspicion that all probes refute, time for a death to be told after all: an agent hears of its worker's
+    end a little later than the peers do, and a plan with a dead member costs a second one."""
+    fruitless_limit: int = 8
+    """Failures running that are answered without removing anybody; then the job ends, for it gets nowhere."""
+
+    @property
+    def probe_wait(self) -> float:
+        """Longest wait for the answers to a probe, and for the report of how a worker exited."""
+        return min(self.dead_after, 1.0)
+
+    @classmethod
+    def of(cls, job: str, spec: Spec, redundancy: int) -> Config:
+        """The settings of a job file; `redundancy` is the number where the file says `auto`."""
+        detection = spec.detection
+        return cls(
+            job=job,
+            groups=spec.groups,
+            redundancy=redundancy,
+            micro_batches=spec.micro_batches,
+            strategy=spec.placement.strategy.value,
+            heartbeat=detection.heartbeat.total_seconds(),
+            dead_after=detection.dead_after.total_seconds(),
+            hang_after=detection.hang_after.total_seconds(),
+        )

@@ -1,0 +1,113 @@
+"""Which members are dead though nothing says so: silence, and work that does not go on while the others wait for it."""
+
+from __future__ import annotations
+
+import math
+
+from spare.api.reasons import EventReason
+from spare.control.state import Group, State
+from spare.control.turn import Turn
+
+_AT_WORK = ("compute", "load")
+"""Phases in which a worker depends on nobody: no progress in them is its own fault."""
+_WAITING = ("reduce", "barrier", "rendezvous", "failed")
+"""Phases in which a worker waits for the others."""
+
+
+def detect(turn: Turn) -> None:
+    """Lose the members that are dead by their silence or their standstill. They join the losses told by others."""
+    _silent_agents(turn)
+    _silent_workers(turn)
+    _hung_workers(turn)
+    _stalled(turn)
+
+
+def silence(state: State, here: Group, now: float) -> float:
+    """Seconds for which nothing proves that the group's agent is there.
+
+    A commit of the present epoch proves that every member entered its barrier: lost heartbeats are then no failure.
+    What lies before `grace` says nothing, since our own network was away.
+    """
+    return now - max(here.heard, state.proof, state.grace)
+
+
+def _silent_agents(turn: Turn) -> None:
+    state, now = turn.state, turn.now
+    silent = [g for g in state.live if silence(state, state.groups[g], now) > turn.config.dead_after]
+    if not silent:
+        if state.blind and not any(_unheard(state, g) for g in state.live):
+            turn.set(blind=frozenset())
+        return
+    if not _own_network(turn, silent):
+        for group in silent:
+            quiet = silence(state, state.groups[group], now)
+            turn.lose(group, f"its agent was silent for {quiet:.1f} s", now - quiet)
+
+
+def _unheard(state: State, group: int) -> bool:
+    return state.groups[group].heard <= state.grace
+
+
+def _own_network(turn: Turn, silent: list[int]) -> bool:
+    """Whether so many agents are silent at once that it is our own network that is away, and not they.
+
+    Not for ever: who is still silent one more deadline later, while others are heard, is lost after all.
+    """
+    state = turn.state
+    down = {g for g in state.live if g in silent or state.groups[g].link_down is not None}
+    if len(down) < 2 or 2 * len(down) <= len(state.live):
+        return False
+    if set(silent) <= state.blind and len(down) < len(state.live):
+        return False
+    if not state.blind:
+        text = (
+            f"{len(down)} of {len(state.live)} agents are not heard at once: taken for our own network, nobody is lost"
+        )
+        turn.say(EventReason.UNHEARD, text, tuple(sorted(down)))
+    turn.set(grace=turn.now, blind=frozenset(down))
+    return True
+
+
+def _silent_workers(turn: Turn) -> None:
+    state, now = turn.state, turn.now
+    for group in state.live:
+        here = state.groups[group]
+        if here.worker == "silent" and min(here.silent_for, now - state.proof) > turn.config.dead_after:
+            turn.lose(group, f"its worker was silent for {here.silent_for:.1f} s", now - here.silent_for)
+        elif here.exited is not None and now - here.exited > turn.config.probe_wait:
+            turn.lose(group, "its worker exited, nothing says how", here.exited)
+
+
+def _hung_workers(turn: Turn) -> None:
+    state = turn.state
+    waiting = [state.groups[g] for g in state.live if state.groups[g].phase in _WAITING]
+    for group in state.live:
+        here = state.groups[group]
+        if here.phase in _AT_WORK and here.still > turn.config.hang_after and _waited_for(here, waiting):
+            cause = f"its worker made no progress for {here.still:.1f} s in {here.phase!r} while the others waited"
+            turn.lose(group, cause, turn.now - here.still)
+
+
+def _waited_for(here: Group, waiting: list[Group]) -> bool:
+    """Whether somebody waits for this group: in a collective of its step, or to meet it in a rendezvous."""
+    for other in waiting:
+        if other.phase in ("reduce", "barrier"):
+            if other.step == here.step and other.epoch == here.epoch:
+                return True
+        elif other.epoch >= here.epoch:
+            return True
+    return False
+
+
+def _stalled(turn: Turn) -> None:
+    """If all stand still alike nobody is to blame: say so once, lose nobody."""
+    state = turn.state
+    still = min((state.groups[g].still for g in state.live), default=-math.inf)
+    if still <= turn.config.hang_after:
+        if state.stalled:
+            turn.set(stalled=False)
+    elif not state.stalled:
+        turn.set(stalled=True)
+        phases = sorted({state.groups[g].phase for g in state.live})
+        text = f"no group made progress for {still:.1f} s, at step {state.step} in {', '.join(phases)}; nobody is lost"
+        turn.say(EventReason.STALLED, text)

@@ -1,0 +1,223 @@
+"""What is known of a job, as values: its groups, its plan, and what has happened that no plan answers yet."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from spare.api import wire
+from spare.control.config import Config
+from spare.control.plan import Plan
+
+
+class JobState(StrEnum):
+    """Where a job is. Complete and failed are final (field case F34)."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DEGRADED = "degraded"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+class GroupState(StrEnum):
+    """Where a group is."""
+
+    STARTING = "starting"
+    READY = "ready"
+    """Its worker can take a plan, but it is not a member."""
+    ACTIVE = "active"
+    DONE = "done"
+    """A member that has committed the last step."""
+    LOST = "lost"
+
+
+JOB_MOVES: Final[dict[JobState, frozenset[JobState]]] = {
+    JobState.PENDING: frozenset({JobState.RUNNING, JobState.FAILED}),
+    JobState.RUNNING: frozenset({JobState.DEGRADED, JobState.COMPLETE, JobState.FAILED}),
+    JobState.DEGRADED: frozenset({JobState.RUNNING, JobState.COMPLETE, JobState.FAILED}),
+    JobState.COMPLETE: frozenset(),
+    JobState.FAILED: frozenset(),
+}
+"""From each state, those that may follow."""
+
+GROUP_MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
+    GroupState.STARTING: frozenset({GroupState.READY, GroupState.LOST, GroupState.STARTING}),
+    GroupState.READY: frozenset({GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
+    GroupState.ACTIVE: frozenset({GroupState.DONE, GroupState.LOST, GroupState.STARTING}),
+    GroupState.DONE: frozenset({GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
+    GroupState.LOST: frozenset({GroupState.STARTING}),
+}
+"""From each state, those that may follow. STARTING from anywhere: a new incarnation takes the number over."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group number and its present incarnation. Times are the coordinator's clock."""
+
+    group: int
+    state: GroupState = GroupState.STARTING
+    uid: str = ""
+    """Present incarnation; empty until one is known."""
+    past: frozenset[str] = frozenset()
+    """Incarnations that were lost or replaced: nothing they say counts any more."""
+    address: str = ""
+    zone: tuple[str, ...] = ()
+    store: str = ""
+    pid: int = 0
+    heard: float = -math.inf
+    """When anything was last heard from it."""
+    link_down: float | None = None
+    """Since when the connection to it is broken; None while it holds."""
+    link_error: str = ""
+    epoch: int = 0
+    step: int = 0
+    phase: wire.Phase = "starting"
+    still: float = 0.0
+    worker: str = "none"
+    silent_for: float = 0.0
+    exited: float | None = None
+    """When its agent first said that the worker has exited, without the report of how."""
+    done: tuple[int, str] | None = None
+    """(epoch, parameter digest) of its report that the last step is committed."""
+    finished: bool = False
+    """After the finish: its worker has ended, or can no longer be heard of."""
+    attempts: int = 0
+    """Starts so far, of the first plan's incarnation."""
+    retry: float | None = None
+    """When it is to be started again."""
+    reason: str = ""
+    """Why it is lost or not there yet."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A member found dead, not answered by a plan yet."""
+
+    group: int
+    uid: str
+    cause: str
+    sign: float
+    """When the first sign of it was there."""
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A member's report that a collective failed, not answered by a plan yet."""
+
+    group: int
+    epoch: int
+    error: str
+    unreachable: frozenset[int]
+    at: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """All agents were asked for a sign of life."""
+
+    nonce: int
+    at: float
+    answered: frozenset[str] = frozenset()
+    """Incarnations that answered."""
+
+
+@dataclass(frozen=True)
+class UserError:
+    """An end that is no failure to mask."""
+
+    group: int
+    text: str
+    ours: bool = False
+    type: str = ""
+
+
+@dataclass(frozen=True)
+class Recovering:
+    """A failure that has been answered, until the job is seen to go on. None: not seen yet."""
+
+    groups: tuple[int, ...]
+    step: int
+    epoch: int
+    sign: float
+    decided: float
+    reason: str
+    pushed: float | None = None
+    running: tuple[tuple[int, float], ...] = ()
+    """(group, when) of the survivors that said they run in `epoch`."""
+    committed: float | None = None
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A failure that the job has got over: moments, not durations. None: that part was not seen."""
+
+    groups: tuple[int, ...]
+    step: int
+    epoch: int
+    sign: float
+    decided: float
+    pushed: float | None
+    running: float | None
+    committed: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that `decide` knows. It changes only by `decide`."""
+
+    config: Config
+    groups: tuple[Group, ...]
+    """By group number."""
+    began: float
+    job: JobState = JobState.PENDING
+    plan: Plan | None = None
+    losses: tuple[Loss, ...] = ()
+    suspicions: tuple[Suspicion, ...] = ()
+    errors: tuple[UserError, ...] = ()
+    interrupted: str | None = None
+    probe: Probe | None = None
+    probes: int = 0
+    """Probes so far: the nonce of the last."""
+    fruitless: int = 0
+    """Failures running that a plan answered without removing anybody, and without a commit in between."""
+    proof: float = -math.inf
+    """When a commit of the present epoch was last reported: its barrier proves every member alive."""
+    grace: float = -math.inf
+    """Silence counts from here: before it, our own network was away."""
+    blind: frozenset[int] = frozenset()
+    """Who was not heard when most were not heard."""
+    stalled: bool = False
+    finishing: bool = False
+    step: int = 0
+    """The newest step that anybody reported as committed."""
+    loss: float | None = None
+    masked: int = 0
+    restarts: int = 0
+    refused: int = 0
+    told: frozenset[tuple[str, str]] = frozenset()
+    """(uid, kind of message) of which a refusal was announced: one event each, not a flood (field case F54)."""
+    recovering: Recovering | None = None
+    recoveries: tuple[Recovered, ...] = ()
+    exit_code: int | None = None
+    verdict: str = ""
+    digest: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self.exit_code is not None
+
+    def member(self, group: int) -> bool:
+        """Whether the group's present incarnation is a member and not known to be dead."""
+        here = self.groups[group]
+        alive = here.state in (GroupState.ACTIVE, GroupState.DONE)
+        return alive and self.plan is not None and self.plan.has(group, here.uid)
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """Members not known to be dead, ascending."""
+        return tuple(g for g in self.plan.groups if self.member(g)) if self.plan else ()

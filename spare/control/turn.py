@@ -1,0 +1,92 @@
+"""One call of `decide` in the making: the state so far, and what is to be done about it.
+
+The only mutable thing in this room. It never leaves `decide`, which is a pure function for everybody outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from spare.api import wire
+from spare.api.exit_codes import ExitCode
+from spare.api.reasons import EventReason
+from spare.control.action import Action, Announce, EndJob, SendStop
+from spare.control.config import Config
+from spare.control.state import GROUP_MOVES, JOB_MOVES, Group, GroupState, JobState, Loss, State
+
+
+class Turn:
+    """Collects the next state and the actions."""
+
+    def __init__(self, state: State, now: float) -> None:
+        self.state = state
+        self.now = now
+        self.actions: list[Action] = []
+        self.reasons: list[str] = []
+
+    @property
+    def config(self) -> Config:
+        """The job's settings."""
+        return self.state.config
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of the state."""
+        self.state = replace(self.state, **changes)
+
+    def group(self, group: int) -> Group:
+        """One group as it is now."""
+        return self.state.groups[group]
+
+    def put(self, group: int, **changes: Any) -> None:
+        """Change fields of one group; `move` is for its state."""
+        groups = self.state.groups
+        self.set(groups=(*groups[:group], replace(groups[group], **changes), *groups[group + 1 :]))
+
+    def move(self, group: int, to: GroupState, **changes: Any) -> None:
+        """Take a group to another state (see GROUP_MOVES), changing fields on the way."""
+        at = self.group(group).state
+        if at is not to and to not in GROUP_MOVES[at]:
+            raise AssertionError(f"group {group} cannot go from {at} to {to}")
+        self.put(group, state=to, **changes)
+
+    def move_job(self, to: JobState) -> None:
+        """Take the job to another state (see JOB_MOVES)."""
+        at = self.state.job
+        if at is not to and to not in JOB_MOVES[at]:
+            raise AssertionError(f"the job cannot go from {at} to {to}")
+        self.set(job=to)
+
+    def do(self, *actions: Action) -> None:
+        """Ask for actions, after those already asked for."""
+        self.actions.extend(actions)
+
+    def say(self, reason: EventReason, text: str, groups: tuple[int, ...] = ()) -> None:
+        """Announce something, and let it be the reason of this decision."""
+        self.reasons.append(text)
+        self.do(Announce(reason, text, groups))
+
+    def refuse(self, message: wire.Up, why: str) -> None:
+        """Count a report that must not be acted on; announce the first of its kind of an incarnation."""
+        self.set(refused=self.state.refused + 1)
+        key = (message.uid, message.kind)
+        if key not in self.state.told:
+            self.set(told=self.state.told | {key})
+            text = f"refused {message.kind!r} of group {message.group} (epoch {message.epoch}): {why}"
+            self.say(EventReason.REFUSED, text, (message.group,))
+
+    def lose(self, group: int, cause: str, sign: float) -> None:
+        """A member is dead. It is answered at the end of this turn, together with all others that are known by then."""
+        here = self.group(group)
+        first = sign if here.link_down is None else min(sign, here.link_down)
+        self.set(losses=(*self.state.losses, Loss(group, here.uid, cause, first)))
+        self.move(group, GroupState.LOST, reason=cause, past=here.past | {here.uid})
+
+    def end(self, code: ExitCode, reason: EventReason, verdict: str, groups: tuple[int, ...] = ()) -> None:
+        """End the job, once."""
+        if self.state.ended:
+            return
+        self.move_job(JobState.COMPLETE if code is ExitCode.COMPLETE else JobState.FAILED)
+        self.set(exit_code=int(code), verdict=verdict)
+        self.say(reason, verdict, groups)
+        self.do(SendStop(verdict.splitlines()[0]), EndJob(int(code), verdict))
