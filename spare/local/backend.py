@@ -110,6 +110,8 @@ class LocalBackend:
             async with asyncio.timeout(self.grace):
                 await asyncio.gather(*(started.gone.wait() for started in waiting))
         await asyncio.to_thread(self.kill_all)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)  # each sees its agent's end, so that nothing is left unreaped
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
