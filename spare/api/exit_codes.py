@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     masked: bool
 
     def __new__(cls, code: int, meaning: str = "", source: str = "", masked: bool = False) -> ExitCode:
-        """A member is the plain number, for sys.exit. Defaults: for type checkers, which take `ExitCode(3)` for a call."""
+        """A member is the plain number, for sys.exit. Defaults: type checkers take `ExitCode(3)` for a call."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.meaning, member.source, member.masked = meaning, source, masked

@@ -34,7 +34,7 @@ def fields(model: Model) -> dict[str, FieldInfo]:
 def _one(root: Model, error: ErrorDetails, document: Document) -> Problem:
     path, value, kind = error["loc"], error["input"], error["type"]
     if kind == "relation":
-        return _broken_relation(error, document)
+        return _broken_relation(root, error, document)
     if kind == "extra_forbidden":
         return _unknown(root, path, value, document)
     allowed = _allowed_at(root, path)
@@ -46,15 +46,23 @@ def _one(root: Model, error: ErrorDetails, document: Document) -> Problem:
     return Problem(where, value, allowed, f"{where} must be {allowed}, but is {show(value)}{hint}", line)
 
 
-def _broken_relation(error: ErrorDetails, document: Document) -> Problem:
-    context = error["ctx"]
-    where, allowed = f"{join(error['loc'])}{context['below']}", str(context["allowed"])
-    if context["below"]:
-        return Problem(where, None, allowed, f"{where} must be {allowed}", document.line(error["loc"]))
-    value = context["value"]
-    by_default = "" if document.has(error["loc"]) else " by default"
-    message = f"{where} must be {allowed}, but is {show(value)}{by_default}"
-    return Problem(where, value, allowed, message, document.line(error["loc"]))
+def _broken_relation(root: Model, error: ErrorDetails, document: Document) -> Problem:
+    context, path = error["ctx"], _as_in_file(root, error["loc"])
+    where, allowed, value = f"{join(path)}{context['below']}", str(context["allowed"]), context["value"]
+    message = f"{where} must be {allowed}"
+    if not context["below"]:
+        message += f", but is {show(value)}" + ("" if document.has(path) else " by default")
+    return Problem(where, value, allowed, message, document.line(path))
+
+
+def _as_in_file(root: Model, path: Path) -> Path:
+    """The place in the file's spelling; for a default pydantic gives the attribute's name."""
+    named: list[str | int] = []
+    for part in path:
+        model = _model_at(root, tuple(named))
+        info = model.model_fields.get(str(part)) if model is not None else None
+        named.append(part if info is None else info.alias or part)
+    return tuple(named)
 
 
 def _unknown(root: Model, path: Path, value: object, document: Document) -> Problem:
@@ -139,16 +147,15 @@ def _allowed(annotation: Any, metadata: list[Any], *, inside: bool = False) -> s
     if origin in (tuple, dict, Mapping):
         if inside:
             return _allowed(arguments[0 if origin is tuple else 1], [])
-        return _several(origin, arguments, metadata)
+        return _several(origin, arguments)
     return _single(annotation, metadata)
 
 
-def _several(origin: Any, arguments: tuple[Any, ...], metadata: list[Any]) -> str:
+def _several(origin: Any, arguments: tuple[Any, ...]) -> str:
     if origin is not tuple:
         return "a mapping of text to text" if arguments[1] is str else "a mapping"
     what = "text" if arguments[0] is str else "mappings"
-    at_least = any(isinstance(item, annotated_types.MinLen) for item in metadata)
-    return f"a list of {what}" + (" with at least one entry" if at_least else "")
+    return f"a list of {what}"
 
 
 def _single(annotation: Any, metadata: list[Any]) -> str:

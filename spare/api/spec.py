@@ -99,7 +99,7 @@ class Placement(Strict):
     spread_over: Annotated[str, LABEL_KEY] = Field(
         default="topology.kubernetes.io/zone",
         description="Node label whose values must not all be lost at once: the hosts of a shard are spread over them."
-        " Default: the zone, the largest thing that usually fails as one. Of no effect in a local run.",
+        " Default: topology.kubernetes.io/zone, the largest that fails as one. Of no effect in a local run.",
     )
 
 
@@ -312,7 +312,7 @@ class Spec(Strict):
     def _one_trainer(cls, template: PodTemplate) -> PodTemplate:
         index = template.trainer_index()
         if index is None:
-            allowed = "a list with exactly one container named trainer, unless it has only one container"
+            allowed = "a list of containers, one of them named trainer or there being only one"
             raise relation(None, allowed, below=".spec.containers")
         if not template.spec.containers[index].command:
             where = f".spec.containers[{index}].command"

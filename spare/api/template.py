@@ -60,9 +60,7 @@ class Container(_Open):
 class PodSpec(_Open):
     """The pod's spec; only its containers are read."""
 
-    containers: Annotated[tuple[Container, ...], Field(strict=False, min_length=1)] = Field(
-        description="The containers of each pod."
-    )
+    containers: Annotated[tuple[Container, ...], Field(strict=False)] = Field(description="The containers of each pod.")
 
 
 class PodTemplate(_Open):
