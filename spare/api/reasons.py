@@ -28,6 +28,8 @@ class EventReason(_Named):
     POD_CREATED = "PodCreated", "a pod (locally: a process) was started for a group"
     SUSPECTED = "Suspected", "a group was reported as unreachable; every agent is being asked"
     GROUP_LOST = "GroupLost", "one or more groups do not take part any more; one event for what is lost together"
+    REFUSED = "Refused", "a message of another epoch or incarnation, or without the token, was not acted on"
+    UNHEARD = "Unheard", "most agents fell silent at once: taken for our own network, nobody is lost"
     REORDERED = "Reordered", "a new plan shares the work out among the groups that are left"
     GROUP_REJOINED = "GroupRejoined", "a replacement has loaded the state and takes part again"
     DRAINED = "Drained", "a group left at a step's end because it was asked to; nothing was computed again"
