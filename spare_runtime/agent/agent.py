@@ -47,6 +47,7 @@ class Agent:
         self.stop_reason = ""
         self._up: asyncio.StreamWriter | None = None
         self._down: asyncio.StreamWriter | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -79,6 +80,7 @@ class Agent:
             self.worker.send(signal.SIGKILL)  # children that the worker left behind
             for task in (heart, ended, stopped):
                 task.cancel()
+            await self._hang_up()
 
     async def _ended(self, why: str = "") -> int:
         """The worker is gone: tell the coordinator, and stay until it took note or the linger time is over."""
@@ -89,6 +91,14 @@ class Agent:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.stopping.wait(), LINGER)
         return code if code >= 0 else 128 - code
+
+    async def _hang_up(self) -> None:
+        """End both lines, and let their tasks see it: what was written is sent first."""
+        for writer in (self._up, self._down):
+            if writer is not None:
+                writer.close()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=STOP_GRACE)
 
     def _worker_environment(self, below: str) -> dict[str, str]:
         return {**os.environ, "SPARE_AGENT": "@" + below[1:]}
@@ -139,7 +149,14 @@ class Agent:
         more = {"nonce": nonce, "worker": worker, "silent_for": silent, "still": base.still + silent}
         return base.model_copy(update=more)
 
+    def _keep_task(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
     async def _serve_coordinator(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._keep_task()
         try:
             first = wire.read(await asyncio.wait_for(reader.readline(), self.env.dead_after))
             if (why := self._refuses(first)) is not None:
@@ -225,6 +242,7 @@ class Agent:
             self._down.write(line)
 
     async def _serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._keep_task()
         try:
             hello = wire.read(await asyncio.wait_for(reader.readline(), self.env.dead_after))
             if not isinstance(hello, wire.Hello) or not hmac.compare_digest(hello.token, self.env.token):

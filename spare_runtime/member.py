@@ -1,0 +1,233 @@
+"""One group's part in the protocol: reduce, commit, regroup, end (design, sections 5 and 6)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import traceback
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed
+
+from spare.api import wire
+from spare.planner import Placement
+from spare_runtime.config import Environment
+from spare_runtime.errors import CollectiveFailed, SessionMisuse, SpareError, StateDiverged, Superseded
+from spare_runtime.faults import Faults
+from spare_runtime.ledger import Ledger
+from spare_runtime.line import AgentLine
+from spare_runtime.meeting import Meeting
+from spare_runtime.membership import Membership
+from spare_runtime.micro import Micro
+from spare_runtime.parameters import digest
+from spare_runtime.regroup import Facts, Outcome, outcome
+from spare_runtime.training import Training
+
+PLAN_DEADLINE = 3600.0
+"""Seconds that a group whose collective failed, or that has finished, waits for the operator. Long: the operator may
+be away, and a failure meanwhile waits (design, section 4, rule 5)."""
+FLUSH_DEADLINE = 5.0
+
+
+class Member:
+    """A worker's membership. Its main thread calls everything here; plans arrive through `Membership`."""
+
+    def __init__(self, env: Environment, training: Training, ledger: Ledger) -> None:
+        """Connect to the agent and wait for the first plan."""
+        self.env = env
+        self.training = training
+        self.membership = Membership(env.uid)
+        self.faults = Faults(env.faults, ledger, os.getppid())
+        self._placement: Placement | None = None
+        self._store, address = serve_store(env)
+        self.line = AgentLine(env, self.membership.on_plan, self.membership.on_finish)
+        self.line.start(str(address))
+        self.regroup("to begin with")
+
+    @property
+    def plan(self) -> wire.Plan:
+        """This group's part of the plan that it runs under."""
+        plan = self.membership.plan
+        assert plan is not None
+        return plan
+
+    @property
+    def micro_batches(self) -> int:
+        """N * m: micro-batches of one step, over all groups."""
+        return self.plan.placement.groups * self.plan.micro_batches
+
+    def schedule(self) -> int:
+        """This group's micro-batches of a step under the present plan, as a bit mask."""
+        mask, m = 0, self.plan.micro_batches
+        for shard, first, count in self.plan.schedule:
+            mask |= ((1 << count) - 1) << (shard * m + first)
+        return mask
+
+    # --- a step -----------------------------------------------------------------------------------------------------
+
+    def reduce(self) -> None:
+        """Reduce the step in flight and commit it; what fails is answered by a regroup, and the caller looks again."""
+        meeting, epoch, step = self.membership.meeting, self.membership.epoch, self.training.committed
+        assert meeting is not None
+        try:
+            meeting.group()
+            tensors = self.training.entering(epoch, unseen=not self.membership.has_seen_newer())
+            self.line.phase = "reduce"
+            meeting.reduce(tensors, lambda: self.faults.at(step, "reduce"))
+            self.training.reduced = epoch
+            self.line.phase = "barrier"
+            meeting.barrier(lambda: self.faults.at(step, "barrier"))
+        except Superseded:
+            return  # the plan that did it is waiting
+        except CollectiveFailed as error:
+            self._suspect(error)
+            self.regroup(f"after {error}")
+            return
+        boundary = self.training.buffers.all_have_seen()
+        self._commit()
+        if boundary:
+            self.membership.go_to_newest()
+
+    def _commit(self) -> None:
+        """Every member can do the same, whoever dies now: each holds the whole W of this step."""
+        self.faults.at(self.training.committed, "step")
+        computed = self.training.commit(self.micro_batches, self.schedule())
+        line = self.line
+        line.step, line.micros, line.phase = self.training.committed, 0, "compute"
+        loss = self.training.loss
+        line.send(line.report(wire.Committed, step=line.step, loss=loss, computed=computed))
+
+    def _suspect(self, error: CollectiveFailed) -> None:
+        self.membership.failed()
+        phase, self.line.phase = self.line.phase, "failed"
+        if not self.membership.must_act:
+            self.line.send(
+                self.line.report(
+                    wire.Suspect,
+                    step=self.training.committed,
+                    phase=phase,
+                    error=str(error),
+                    unreachable=error.unreachable,
+                )
+            )
+
+    # --- regroup ----------------------------------------------------------------------------------------------------
+
+    def regroup(self, why: str) -> None:
+        """Act on the plan at hand, or wait for one, until the members of one plan have met."""
+        while True:
+            plan = self.membership.next_plan(PLAN_DEADLINE, why)
+            began = time.monotonic()
+            if self.membership.meeting is not None:
+                self.membership.meeting.drop()
+            seconds = {"abort": time.monotonic() - began}
+            self.line.epoch, self.line.phase = plan.epoch, "rendezvous"
+            env = self.env
+            meeting = Meeting(plan, self._store, env.bind, env.rendezvous_timeout, env.collective_timeout)
+            self.membership.meet(meeting)
+            try:
+                self._carry_out(self._meet(plan, meeting, seconds), meeting)
+            except Superseded:
+                continue
+            except CollectiveFailed as error:
+                self._suspect(error)
+                why = f"after {error}"
+                continue
+            self.membership.go_on()
+            self.line.phase = "compute"
+            todo, step = self.training.todo.bit_count(), self.training.committed
+            self.line.send(self.line.report(wire.Running, step=step, seconds=seconds, patches=todo))
+            return
+
+    def _meet(self, plan: wire.Plan, meeting: Meeting, seconds: dict[str, float]) -> Outcome:
+        if plan.admission != plan.origin:
+            raise SpareError(f"plan {plan.epoch} admits this group as a joiner, which this version cannot do")
+        began = time.monotonic()
+        meeting.enter()
+        seconds["store"] = time.monotonic() - began
+        began = time.monotonic()
+        heard = meeting.exchange(self.training.facts(self.env.group).to_text())
+        self.faults.at(self.training.committed, "regroup")
+        seconds["exchange"] = time.monotonic() - began
+        facts = {group: Facts.of_text(text) for group, text in heard.items()}
+        return outcome(self.env.group, facts, self._place(plan.placement), plan.micro_batches, self.schedule())
+
+    def _place(self, rule: wire.PlacementRule) -> Placement:
+        if self._placement is None:
+            ring = rule.ring if rule.ring is not None else tuple(range(rule.groups))
+            self._placement = Placement(rule.groups, rule.redundancy, rule.offsets, rule.strategy, ring)
+        return self._placement
+
+    def _carry_out(self, result: Outcome, meeting: Meeting) -> None:
+        if result.diverged is not None:
+            raise StateDiverged(result.diverged)
+        if result.align:  # start from the lowest member's parameters, as data-parallel training does
+            copies = self.training.copies()  # a broadcast that fails must leave nothing half done
+            meeting.broadcast(copies)
+            self.training.replace(copies)
+        if result.commit:
+            self._commit()
+        if not result.held:
+            self.training.drop_held()
+        self.training.todo = result.assigned
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """After the last step: stay reachable until everybody has committed it."""
+        line, training = self.line, self.training
+        training.todo = 0
+        while True:
+            line.phase = "done"
+            sha = digest(training.model)
+            line.send(line.report(wire.Done, step=training.committed, digest=sha, loss=training.loss))
+            if self.membership.wait_for_end(PLAN_DEADLINE):
+                break
+            self.regroup("after the last step")
+        line.flush(FLUSH_DEADLINE)
+
+    def tell_error(self, error: Exception, hand: Micro | None) -> None:
+        """Tell the coordinator what the training script raised."""
+        text = "".join(traceback.format_exception(error))
+        self.line.send(
+            self.line.report(
+                wire.Errored,
+                step=self.training.committed,
+                type=type(error).__name__,
+                text=str(error),
+                traceback=text[-8000:],
+                micro=(hand.shard, hand.index) if hand else None,
+                ours=isinstance(error, SpareError) and not isinstance(error, SessionMisuse),
+            )
+        )
+        self.line.flush(FLUSH_DEADLINE)
+
+    def leave(self) -> None:
+        """Cut the connections to the other groups."""
+        if self.membership.meeting is not None:
+            self.membership.meeting.drop()
+
+
+def serve_store(env: Environment) -> tuple[Any, wire.Address]:
+    """This process's own rendezvous store, listening on `env.bind` only, on a port that the kernel chose.
+
+    torch's store listens on every address when left to itself, whatever host it is told.
+    """
+    family = socket.AF_INET6 if ":" in env.bind else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.bind((env.bind, 0))
+        listener.listen(1024)
+        address = wire.Address(*listener.getsockname()[:2])
+        tcp_store: Any = torch.distributed.TCPStore  # type: ignore[attr-defined]
+        store = tcp_store(
+            address.host,
+            address.port,
+            None,
+            True,
+            timedelta(seconds=env.collective_timeout),
+            wait_for_workers=False,
+            master_listen_fd=os.dup(listener.fileno()),
+        )
+    return store, address

@@ -1,0 +1,114 @@
+"""What one group has of the training: parameters, optimizers, the step in flight. Knows nothing of other groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from spare_runtime.buffers import GradientBuffers
+from spare_runtime.ledger import Ledger
+from spare_runtime.parameters import checksum, digest
+from spare_runtime.regroup import Facts
+
+
+class Training:
+    """Model, optimizers, and what has been done of the step in flight.
+
+    Sets of micro-batches are bit masks, bit = shard * m + index.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizers: Iterable[torch.optim.Optimizer],
+        on_gradients: Callable[[], None] | None,
+        ledger: Ledger,
+        digests: bool,
+    ) -> None:
+        self.model = model
+        self.buffers = GradientBuffers(model.parameters())
+        self.committed = 0
+        """Steps committed; also the number of the step in flight."""
+        self.loss: float | None = None
+        self.held = 0
+        """In the local sum L."""
+        self.todo = 0
+        """Still to be computed by this group."""
+        self.reduced: int | None = None
+        """Epoch of the reduction of the step in flight whose complete result is in W."""
+        self._computed = self._again = 0
+        self._optimizers = list(optimizers)
+        self._on_gradients = on_gradients
+        self._ledger, self._digests = ledger, digests
+
+    def facts(self, group: int) -> Facts:
+        """What this group says of itself in an exchange."""
+        return Facts(group, self.committed, self.reduced, True, self.held, checksum(self.model.parameters()))
+
+    def add(self, bit: int) -> None:
+        """Micro-batch `bit` is in L now."""
+        mask = 1 << bit
+        self._again += bool(self._computed & mask)
+        self.held |= mask
+        self._computed |= mask
+        self.todo &= ~mask
+
+    def drop_held(self) -> None:
+        """L belongs to no step that is in flight any more."""
+        if self.held:
+            self.buffers.clear()
+            self.held = 0
+
+    def entering(self, epoch: int, unseen: bool) -> list[Tensor]:
+        """Copy L into W for the reduction of `epoch`; forgets what W held. Returns W's tensors."""
+        tensors = self.buffers.fill(unseen)
+        self.reduced = None
+        self._ledger.entering(self.committed, epoch, self.held)
+        return tensors
+
+    def commit(self, micro_batches: int, schedule: int) -> int:
+        """Apply the reduced gradient in W and begin the next step; returns how many micro-batches this group computed.
+
+        Args:
+            micro_batches: N * m, by which the sum is divided: the batch does not shrink with the groups.
+            schedule: This group's part of the next step.
+        """
+        assert self.reduced is not None
+        self.loss = self.buffers.loss() / micro_batches
+        with torch.no_grad():
+            self.buffers.apply(1.0 / micro_batches)
+        if self._on_gradients is not None:
+            self._on_gradients()
+        for optimizer in self._optimizers:
+            optimizer.step()
+        self.buffers.clear()
+        self.buffers.attach()
+        proof = digest(self.model) if self._digests else None
+        self._ledger.committed(self.committed, self.reduced, self._computed, self._again, proof)
+        computed = self._computed.bit_count() + self._again
+        self.committed += 1
+        self.held = self._computed = self._again = 0
+        self.reduced, self.todo = None, schedule
+        return computed
+
+    def upcoming(self, schedule: int) -> Iterator[tuple[int, int]]:
+        """(step, bit) of what this group will compute, should the plan stay as it is; without end."""
+        step, mask = self.committed, self.todo
+        while mask or schedule:
+            while mask:
+                low = mask & -mask
+                yield step, low.bit_length() - 1
+                mask ^= low
+            step, mask = step + 1, schedule
+
+    def copies(self) -> list[Tensor]:
+        """The parameters' values, in tensors of their own."""
+        return [p.detach().clone() for p in self.model.parameters()]
+
+    def replace(self, values: Iterable[Tensor]) -> None:
+        """Take over parameters."""
+        with torch.no_grad():
+            for p, value in zip(self.model.parameters(), values, strict=True):
+                p.copy_(value)
