@@ -1,0 +1,89 @@
+# Everything starts from a bare machine: python3 (3.11 or newer, with venv) and make. `make` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The first Python that runs and is new enough; a version manager may have commands on the path that do not run.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+EXTRAS := dev,runtime
+
+# Wheels that lie beside the checkout are preferred to a download (PyTorch's is large); PIP_FIND_LINKS stays honoured.
+WHEELS := $(wildcard ../shared/wheels)
+FIND_LINKS := $(if $(WHEELS),--find-links $(abspath $(WHEELS)))
+
+.PHONY: help
+help: ## list the targets
+	@echo "make TARGET, where TARGET is one of"
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+.PHONY: venv
+venv: $(STAMP) ## set up .venv with everything needed; all other targets do so by themselves
+
+$(STAMP): pyproject.toml constraints.txt
+	@[[ -n "$(PYTHON)" ]] || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) lacks venv; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	[[ -x $(BIN)/python ]] || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/pip install --quiet $(FIND_LINKS) --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## train a small GPT twice, once with two groups killed, and compare the losses
+	$(BIN)/python examples/gpt/demo.py
+
+.PHONY: test
+test: $(STAMP) ## the fast tests, under three minutes on two cores
+	$(BIN)/pytest
+
+.PHONY: test-slow
+test-slow: $(STAMP) ## the tests that run real processes for longer
+	$(BIN)/pytest -m slow
+
+.PHONY: lint
+lint: $(STAMP) ## style, format, types and the order of the rooms
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: $(STAMP) ## put the code into the form that lint asks for
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: docs
+docs: $(STAMP) ## write the documents that are made from code
+	$(BIN)/python -c 'from spare.api.exit_codes import document; print(document(), end="")' > docs/exit-codes.md
+
+.PHONY: bench
+bench: bench-planner bench-recovery ## all measurements
+
+.PHONY: bench-planner
+bench-planner: $(STAMP) ## how long planning takes, and how good the plans are
+	$(BIN)/python benchmarks/planner.py
+
+.PHONY: bench-recovery
+bench-recovery: $(STAMP) ## from a kill to the next committed step, phase by phase
+	$(BIN)/python benchmarks/recovery.py
+
+.PHONY: e2e
+e2e: ## the tests that need a Kubernetes cluster (KUBECONFIG)
+	@if [[ -d tests/e2e ]]; then $(MAKE) --no-print-directory run-e2e; \
+	else echo "There are no cluster tests yet: they arrive with the operator."; fi
+
+.PHONY: run-e2e
+run-e2e: $(STAMP)
+	$(BIN)/pytest -m kind tests/e2e
+
+.PHONY: ci
+ci: ## what the continuous integration runs
+	.ci/run
+
+.PHONY: clean
+clean: ## remove what was built; keeps nothing but the sources
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
