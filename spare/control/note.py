@@ -20,6 +20,7 @@ from spare.control.signal import (
     Interrupted,
     LinkDown,
     Pushed,
+    Refused,
     Report,
     Signal,
     Tick,
@@ -37,11 +38,13 @@ def note(turn: Turn, signal: Signal) -> None:
             turn.set(interrupted=turn.state.interrupted or reason)
         case Pushed(epoch):
             recovery.pushed(turn, epoch)
+        case Refused(group, why):
+            turn.refuse(group, (str(group), "line"), why)
         case Report(message):
             if 0 <= message.group < turn.config.groups:
                 _report(turn, message)
             else:
-                turn.refuse(message, f"the job has groups 0 to {turn.config.groups - 1}")
+                _refuse(turn, message, f"the job has groups 0 to {turn.config.groups - 1}")
         case AgentUp() | AgentGone() | AgentNotStarted() | LinkDown():
             if 0 <= signal.group < turn.config.groups:
                 _backend(turn, signal)
@@ -98,11 +101,11 @@ def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
 def _report(turn: Turn, message: wire.Up) -> None:
     here = turn.group(message.group)
     if message.uid in here.past:
-        turn.refuse(message, f"incarnation {message.uid!r} is no more; {_present(here)}")
+        _refuse(turn, message, f"incarnation {message.uid!r} is no more; {_present(here)}")
         return
     if message.uid != here.uid:
         if not isinstance(message, wire.Hello):
-            turn.refuse(message, f"it is of incarnation {message.uid!r}; {_present(here)}")
+            _refuse(turn, message, f"it is of incarnation {message.uid!r}; {_present(here)}")
             return
         address = here.address
         _replace(turn, here, message.uid)
@@ -114,7 +117,7 @@ def _report(turn: Turn, message: wire.Up) -> None:
         case wire.Alive():
             _alive(turn, message)
         case wire.Refusal():
-            turn.refuse(message, f"it refused {message.what!r}: {message.reason}")
+            _refuse(turn, message, f"it refused {message.what!r}: {message.reason}")
         case wire.Exited():
             _exited(turn, message)
         case wire.Errored():
@@ -123,7 +126,12 @@ def _report(turn: Turn, message: wire.Up) -> None:
             if turn.state.member(message.group):
                 _member(turn, message)
             else:
-                turn.refuse(message, "only members of the newest plan may say this")
+                _refuse(turn, message, "only members of the newest plan may say this")
+
+
+def _refuse(turn: Turn, message: wire.Up, why: str) -> None:
+    text = f"{message.kind!r} of group {message.group} (epoch {message.epoch}): {why}"
+    turn.refuse(message.group, (message.uid, message.kind), text)
 
 
 def _present(here: Group) -> str:
@@ -238,7 +246,7 @@ def _exit_text(turn: Turn, message: wire.Exited) -> str:
 def _errored(turn: Turn, message: wire.Errored) -> None:
     state, group = turn.state, message.group
     if not (state.plan is None or state.finishing or state.member(group)):
-        turn.refuse(message, "only members of the newest plan may say this")
+        _refuse(turn, message, "only members of the newest plan may say this")
         return
     if any(error.group == group for error in state.errors):
         return

@@ -75,4 +75,12 @@ class Pushed:
     epoch: int
 
 
-Signal = AgentUp | AgentGone | AgentNotStarted | LinkDown | Report | Tick | Interrupted | Pushed
+@dataclass(frozen=True)
+class Refused:
+    """Something on the connection to a group's agent was no message for us, or came without the job's token."""
+
+    group: int
+    why: str
+
+
+Signal = AgentUp | AgentGone | AgentNotStarted | LinkDown | Report | Tick | Interrupted | Pushed | Refused

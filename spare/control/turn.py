@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.control.action import Action, Announce, EndJob, SendStop
@@ -66,14 +65,12 @@ class Turn:
         self.reasons.append(text)
         self.do(Announce(reason, text, groups))
 
-    def refuse(self, message: wire.Up, why: str) -> None:
-        """Count a report that must not be acted on; announce the first of its kind of an incarnation."""
+    def refuse(self, group: int, key: tuple[str, str], text: str) -> None:
+        """Count something that must not be acted on; announce the first with this key, (from whom, what)."""
         self.set(refused=self.state.refused + 1)
-        key = (message.uid, message.kind)
         if key not in self.state.told:
             self.set(told=self.state.told | {key})
-            text = f"refused {message.kind!r} of group {message.group} (epoch {message.epoch}): {why}"
-            self.say(EventReason.REFUSED, text, (message.group,))
+            self.say(EventReason.REFUSED, f"refused {text}", (group,))
 
     def lose(self, group: int, cause: str, sign: float) -> None:
         """A member is dead. It is answered at the end of this turn, together with all others that are known by then."""

@@ -1,4 +1,4 @@
-"""What one can see of a running job: snapshots and events. The terminal view, plain lines and JSON are made from these."""
+"""What one can see of a running job: snapshots and events, of which the terminal view, plain lines and JSON are made."""
 
 from __future__ import annotations
 

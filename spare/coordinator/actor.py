@@ -1,0 +1,269 @@
+"""One actor per job: takes what happened from its inbox, lets `decide` decide, and does what that asks for.
+
+Everything runs in one event loop and one task decides, so no two decisions overlap. Nothing that waits for others is
+awaited here, but the record of a plan: it must be written before anybody is told (design, section 4, rule 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final
+
+from spare.api import wire
+from spare.control.action import (
+    Action,
+    Announce,
+    Connect,
+    CreateGroup,
+    DeleteGroup,
+    EndJob,
+    ProbeAll,
+    PushPlan,
+    SendFinish,
+    SendStop,
+)
+from spare.control.config import Config
+from spare.control.decide import Decision, begin, decide
+from spare.control.signal import AgentNotStarted, Interrupted, Pushed, Refused, Signal, Tick
+from spare.control.state import State
+from spare.coordinator.backend import Backend
+from spare.coordinator.link import Events, Identity, Link
+from spare.coordinator.observe import Event, Observer, Snapshot
+from spare.coordinator.snapshot import snapshot_of
+from spare.coordinator.transport import Tcp, Transport
+
+PLAN_DOCUMENT: Final = "plan.json"
+LOOK: Final = 0.05
+"""Shortest time between two snapshots for the observers, seconds."""
+FAREWELL: Final = 1.0
+"""Longest wait at the end for the agents to take their last order, seconds; the backend then ends them."""
+
+
+class Coordinator:
+    """Runs one job on a backend, from the first process to the last."""
+
+    def __init__(
+        self,
+        config: Config,
+        backend: Backend,
+        *,
+        token: str,
+        transport: Transport | None = None,
+        observers: Sequence[Observer] = (),
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` and `wall` are replaced by tests; `clock` must run as the event loop's does."""
+        self._config = config
+        self._backend = backend
+        self._identity = Identity(config.job, token, uuid.uuid4().hex)
+        self._transport = transport or Tcp()
+        self._observers = tuple(observers)
+        self._clock = clock
+        self._wall = wall() - clock()
+        self._inbox: list[Signal] = []
+        self._arrived = asyncio.Event()
+        self._links: dict[int, Link] = {}
+        self._chores: set[asyncio.Task[None]] = set()
+        self._broken: list[BaseException] = []
+        self._untold: dict[int, set[int]] = {}
+        self._recorded = 0
+        self._looked = float("-inf")
+        self._decision: Decision = begin(config, clock())
+
+    @property
+    def state(self) -> State:
+        """What is known at this moment."""
+        return self._decision.state
+
+    def snapshot(self) -> Snapshot:
+        """The job at this moment."""
+        return snapshot_of(self.state, self._wall)
+
+    def emit(self, signal: Signal) -> None:
+        """Put a signal into the inbox. From the event loop's thread only."""
+        self._inbox.append(signal)
+        self._arrived.set()
+
+    def stop(self, reason: str) -> None:
+        """Ask for the end of the job; `run` returns once everything has ended."""
+        self.emit(Interrupted(reason))
+
+    async def run(self) -> Snapshot:
+        """Run the job to its end, whatever that is. No process of it lives afterwards.
+
+        Raises:
+            OSError: a plan could not be recorded.
+        """
+        try:
+            await self._backend.open(self.emit)
+            await self._execute(self._decision.actions)
+            tick = self._clock()
+            while not self.state.ended:
+                signals = await self._gather(tick)
+                now = self._clock()
+                if now >= tick or not signals:
+                    signals.append(Tick())
+                    tick = now + self._config.heartbeat / 2
+                self._decision = decide(self.state, signals, now)
+                await self._execute(self._decision.actions)
+                self._show()
+                if self._broken:
+                    raise self._broken[0]
+            await self._farewell()
+        finally:
+            await self._close()
+        self._show(last=True)
+        return self.snapshot()
+
+    async def _gather(self, tick: float) -> list[Signal]:
+        """Everything that is there, waiting for the first of it until the next tick or deadline."""
+        wait = min(tick, self._decision.wake) - self._clock()
+        if not self._inbox and wait > 0:
+            try:
+                async with asyncio.timeout(wait):
+                    await self._arrived.wait()
+            except TimeoutError:
+                pass
+        # Two turns of the loop: what other connections hold at this moment comes along, and makes one decision (F05).
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        signals, self._inbox = self._inbox, []
+        self._arrived.clear()
+        return signals
+
+    # --- doing ----------------------------------------------------------------------------------------------
+
+    async def _execute(self, actions: Sequence[Action]) -> None:
+        job, plan = self._config.job, self.state.plan
+        epoch = plan.epoch if plan else 0
+        for action in actions:
+            match action:
+                case CreateGroup(group):
+                    self._chore(self._create(group))
+                case DeleteGroup(group, uid):
+                    self._delete(group, uid)
+                case Connect(group, uid, address):
+                    self._connect(group, uid, address)
+                case PushPlan():
+                    await self._push(action)
+                case ProbeAll(nonce, groups):
+                    for link in self._of(groups):
+                        link.send(wire.Probe(job=job, epoch=epoch, uid=link.uid, nonce=nonce))
+                case SendFinish(groups):
+                    for link in self._of(groups):
+                        link.send(wire.Finish(job=job, epoch=epoch, uid=link.uid))
+                case SendStop(reason):
+                    for link in self._links.values():
+                        link.send(wire.Stop(job=job, epoch=epoch, uid=link.uid, reason=reason))
+                case Announce(reason, text, groups):
+                    self._tell(reason, text, groups)
+                case EndJob():
+                    pass  # the state says so, and the loop in `run` ends by it
+
+    def _of(self, groups: Sequence[int]) -> list[Link]:
+        return [self._links[group] for group in groups if group in self._links]
+
+    async def _push(self, action: PushPlan) -> None:
+        plan = action.plan
+        if plan.epoch > self._recorded:
+            await self._backend.record(PLAN_DOCUMENT, plan.to_json())
+            self._recorded = plan.epoch
+            self._untold = {plan.epoch: {group for group, uid in action.to if plan.has(group, uid)}}
+        for group, uid in action.to:
+            link = self._links.get(group)
+            if link is not None and link.uid == uid:
+                link.send(plan.part_for(group, uid))
+
+    def _sent(self, group: int, message: wire.Down) -> None:
+        if isinstance(message, wire.Plan) and message.epoch in self._untold:
+            self._untold[message.epoch].discard(group)
+            if not self._untold[message.epoch]:
+                del self._untold[message.epoch]
+                self.emit(Pushed(message.epoch))
+
+    def _connect(self, group: int, uid: str, address: str) -> None:
+        old = self._links.get(group)
+        if old is not None:
+            self._chore(old.close())
+        events = Events(self.emit, self._refused, self._sent)
+        link = Link(
+            self._identity, group, uid, address, self._transport, events, patience=max(self._config.dead_after, 1.0)
+        )
+        self._links[group] = link
+        link.start()
+
+    def _delete(self, group: int, uid: str) -> None:
+        link = self._links.get(group)
+        if link is not None and link.uid == uid:
+            del self._links[group]
+            self._chore(self._hang_up(link))
+        self._chore(self._backend.delete(group, uid))
+
+    async def _hang_up(self, link: Link) -> None:
+        """Let a removed agent have the plan that says so, if it takes it now."""
+        try:
+            async with asyncio.timeout(self._config.heartbeat):
+                await link.flushed()
+        except TimeoutError:
+            pass
+        await link.close()
+
+    async def _create(self, group: int) -> None:
+        try:
+            await self._backend.create(group)
+        except OSError as error:
+            self.emit(AgentNotStarted(group, str(error)))
+
+    def _chore(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside the decisions. A bug in it ends the run, loudly."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001  # raised again by `run`
+                self._broken.append(error)
+                self._arrived.set()
+
+        task = asyncio.get_running_loop().create_task(guarded())
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    # --- showing --------------------------------------------------------------------------------------------
+
+    def _tell(self, reason: str, text: str, groups: tuple[int, ...]) -> None:
+        event = Event(self._wall + self._clock(), reason, text, groups)
+        for observer in self._observers:
+            observer.event(event)
+
+    def _refused(self, group: int, why: str) -> None:
+        self.emit(Refused(group, why))
+
+    def _show(self, *, last: bool = False) -> None:
+        now = self._clock()
+        if self._observers and (last or now - self._looked >= LOOK):
+            self._looked = now
+            snapshot = self.snapshot()
+            for observer in self._observers:
+                observer.state(snapshot)
+
+    # --- end ------------------------------------------------------------------------------------------------
+
+    async def _farewell(self) -> None:
+        """Let the last orders go out."""
+        try:
+            async with asyncio.timeout(FAREWELL):
+                await asyncio.gather(*(link.flushed() for link in self._links.values() if link.up))
+        except TimeoutError:
+            pass
+
+    async def _close(self) -> None:
+        for link in self._links.values():
+            await link.close()
+        for task in tuple(self._chores):
+            task.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
+        await self._backend.close()
