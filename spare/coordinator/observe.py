@@ -1,4 +1,4 @@
-"""What one can see of a running job: snapshots and events, of which the terminal view, plain lines and JSON are made."""
+"""What one can see of a running job: snapshots and events. Terminal view, plain lines and JSON are made from these."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Tests of spare.coordinator, in virtual time."""
