@@ -1,0 +1,50 @@
+"""A training script whose gradients are integers in float64: their sum does not depend on its order.
+
+Weights are then bit for bit those of a run without failures, whoever computed what. Every micro-batch draws its data
+from the random state that the session seeds: wrong seeding, a lost or a doubled micro-batch all change the weights.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+
+from spare_runtime import Session
+
+torch.set_num_threads(1)
+
+
+def make_model() -> torch.nn.Module:
+    """Two linear maps with integer weights."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(6, 3)).to(torch.float64)
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randint(-4, 5, p.shape))
+    return model
+
+
+def loss_of(model: torch.nn.Module) -> torch.Tensor:
+    """Linear in the weights; the gradient is a small integer times the data."""
+    x = torch.randint(-3, 4, (4, 6), dtype=torch.float64)
+    signs = torch.randint(0, 2, (4, 1), dtype=torch.float64) * 2 - 1
+    loss: torch.Tensor = sum((layer(x) * signs).sum() for layer in model.children())  # type: ignore[assignment]
+    return loss
+
+
+def main() -> None:
+    """Train STEPS steps; MICRO_SECONDS is what a micro-batch costs beside its arithmetic."""
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-4)
+    pause = float(os.environ.get("MICRO_SECONDS", "0.002"))
+    with Session(model, optimizer) as session:
+        for step in session.steps(until=int(os.environ["STEPS"])):
+            for _ in step:
+                time.sleep(pause)
+                session.backward(loss_of(model))
+
+
+if __name__ == "__main__":
+    main()
