@@ -1,10 +1,10 @@
 """The solver: give units of shards to hosts with room, along shortest augmenting paths, in phases.
 
 This is Dinic's maximum flow on the two-sided graph shards - hosts, written for a flow that already exists and lacks a
-little: the paths start at the shards with missing units only, so the cost follows the damage and not the size of the
-job. A path takes a unit to a host that is full, takes one of that host's units elsewhere, and so on to a host with
-room. When no path is left, the shards and hosts reached form a minimum cut, which proves that the limits are too low
-and by how much.
+little: the paths start at shards with missing units and at hosts with too many, so the cost follows the damage and not
+the size of the job. A path takes a unit to a host that is full, takes one of that host's units elsewhere, and so on to
+a host with room. When no path is left, the shards and hosts reached form a minimum cut, which proves that the limits
+are too low and by how much.
 
 Source: E. A. Dinic, "Algorithm for solution of a problem of maximum flow in networks with power estimation", Soviet
 Math. Dokl. 11 (1970); with unit capacities it is Hopcroft-Karp, SIAM J. Comput. 2 (1973), the paper's Phase 1.
@@ -38,7 +38,8 @@ class Assignment:
         rows: shape (N, r); rows[i][j] units of shard i lie on ``placement.hosts(i)[j]``. A tuple is shared with the
             caller and is replaced by a list before it is written.
         load: shape (N,), units on each host.
-        limit: shape (N,), the most units allowed on each host; 0 for one that is not live. load <= limit.
+        limit: shape (N,), the most units allowed on each host; 0 for one that is not live. A load may be above it
+            at first, never after ``complete``.
         todo: units still to be given, per shard, none of them 0.
     """
 
@@ -58,7 +59,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class _Levels:
-    """Distances from the shards with missing units: shard level 0, their hosts 0, shards on those hosts 1, ...
+    """Distances from the shards with units to give: shard level 0, their hosts 0, shards on those hosts 1, ...
 
     ``last`` is the first level with a host that has room. The arcs remember how far each shard and host was searched.
     """
@@ -71,7 +72,7 @@ class _Levels:
 
 
 def complete(work: Assignment) -> Cut | None:
-    """Give away all of ``work.todo``, moving as few other units as shortest paths need.
+    """Give away ``work.todo`` and what hosts hold above their limits, moving few other units: shortest paths.
 
     Returns:
         None when done; else the cut that proves it impossible, with ``work`` left half done.
@@ -79,29 +80,27 @@ def complete(work: Assignment) -> Cut | None:
     Deterministic: shards in ascending order; among hosts with room the least loaded, then the lowest number.
     Cost: O(sqrt(V) * E) for unit limits, V = 2N, E = N * r; in practice one to ten searches near the damage.
     """
-    while work.todo:
-        levels = _levels(work)
+    over = [host for host, units in enumerate(work.load) if units > work.limit[host]]
+    while work.todo or over:
+        levels = _levels(work, over)
         if isinstance(levels, Cut):
             return levels
         for shard in sorted(work.todo):
-            left = work.todo[shard]
-            while left:
-                given = _give(work, levels, shard, left)
-                if not given:
-                    break
-                left -= given
-            if left:
-                work.todo[shard] = left
-            else:
-                del work.todo[shard]
+            while shard in work.todo and _give(work, levels, shard):
+                work.todo[shard] -= 1
+                if not work.todo[shard]:
+                    del work.todo[shard]
+        for host in over:
+            _relieve(work, levels, host)
+        over = [host for host in over if work.load[host] > work.limit[host]]
     return None
 
 
 def least_cap(base: Assignment, live: Sequence[int], demand: Sequence[int], cap: int) -> tuple[Assignment, int]:
     """Complete an assignment under the least cap on every live host, from ``cap`` up, that allows it.
 
-    What a host holds above the cap is taken away first, lowest shard first, and given out again. ``base`` is left as
-    it is (its limits are not read), so that every try starts from it: what a too low cap forced to move stays put.
+    ``base`` is left as it is (its limits are not read) and every try starts from it: what a too low cap forced to move
+    stays put.
 
     Args:
         base: what lies where; every shard with demand has a live host.
@@ -117,7 +116,6 @@ def least_cap(base: Assignment, live: Sequence[int], demand: Sequence[int], cap:
         for group in live:
             limit[group] = cap
         work = Assignment(base.placement, list(base.rows), list(base.load), limit, dict(base.todo))
-        _unload(work, live)
         cut = complete(work)
         if cut is None:
             return work, cap
@@ -125,25 +123,23 @@ def least_cap(base: Assignment, live: Sequence[int], demand: Sequence[int], cap:
         cap = max(cap + 1, -(-sum(demand[shard] for shard in cut.shards) // len(cut.hosts)))
 
 
-def _unload(work: Assignment, live: Sequence[int]) -> None:
-    """Take from each host what exceeds its limit, lowest shard first."""
-    load, limit, stacks = work.load, work.limit, work.placement.stacks
-    for host in [g for g in live if load[g] > limit[g]]:
-        for shard, layer in sorted((shard, layer) for layer, shard in enumerate(stacks[host])):
-            units = min(work.rows[shard][layer], load[host] - limit[host])
-            if units:
-                work.add(shard, layer, -units)
-                load[host] -= units
-                work.todo[shard] = work.todo.get(shard, 0) + units
+def _relieve(work: Assignment, levels: _Levels, host: int) -> None:
+    """Give away what a host has above its limit, as far as these levels allow."""
+    stack = work.placement.stacks[host]
+    for shard, layer in sorted((shard, layer) for layer, shard in enumerate(stack)):
+        while work.load[host] > work.limit[host] and work.rows[shard][layer] and _give(work, levels, shard):
+            work.add(shard, layer, -1)
+            work.load[host] -= 1
 
 
-def _levels(work: Assignment) -> _Levels | Cut:
-    """Search from the shards with missing units to the first level of hosts that have room."""
+def _levels(work: Assignment, over: Sequence[int]) -> _Levels | Cut:
+    """Search from the shards with units to give, and those on hosts over their limit, to the first hosts with room."""
     host_table, stacks = work.placement.host_table, work.placement.stacks
     rows, load, limit = work.rows, work.load, work.limit
     n = work.placement.groups
     shard_level, host_level = [_OFF] * n, [_OFF] * n
-    shards = sorted(work.todo)
+    on_over = {shard for host in over for layer, shard in enumerate(stacks[host]) if rows[shard][layer]}
+    shards = sorted(on_over.union(work.todo))
     for shard in shards:
         shard_level[shard] = 0
     reached_shards, reached_hosts, level = list(shards), [], 0
@@ -169,8 +165,8 @@ def _levels(work: Assignment) -> _Levels | Cut:
     return Cut(tuple(sorted(reached_shards)), tuple(sorted(reached_hosts)))
 
 
-def _give(work: Assignment, levels: _Levels, start: int, most: int) -> int:
-    """Give up to ``most`` units of a shard away along one path; 0 when no path is left on these levels."""
+def _give(work: Assignment, levels: _Levels, start: int) -> bool:
+    """Give one unit of a shard to a host along one path; False when no path is left on these levels."""
     path = [start]
     via: list[tuple[int, int]] = []  # (layer of path[i], layer of path[i+1]) at the host between them
     while path:
@@ -178,7 +174,8 @@ def _give(work: Assignment, levels: _Levels, start: int, most: int) -> int:
         if levels.shard[shard] == levels.last:
             layer = _roomiest(work, levels, shard)
             if layer is not None:
-                return _apply(work, path, via, layer, most)
+                _apply(work, path, via, layer)
+                return True
         else:
             step = _advance(work, levels, shard)
             if step is not None:
@@ -189,7 +186,7 @@ def _give(work: Assignment, levels: _Levels, start: int, most: int) -> int:
         path.pop()
         if via:
             via.pop()
-    return 0
+    return False
 
 
 def _advance(work: Assignment, levels: _Levels, shard: int) -> tuple[int, int, int] | None:
@@ -223,7 +220,7 @@ def _roomiest(work: Assignment, levels: _Levels, shard: int) -> int | None:
     return best
 
 
-def _apply(work: Assignment, path: list[int], via: list[tuple[int, int]], layer: int, most: int) -> int:
+def _apply(work: Assignment, path: list[int], via: list[tuple[int, int]], layer: int) -> None:
     """Move one unit along a path that ends at ``layer`` of its last shard."""
     host = work.placement.host_table[path[-1]][layer]
     work.load[host] += 1
@@ -231,4 +228,3 @@ def _apply(work: Assignment, path: list[int], via: list[tuple[int, int]], layer:
     for place, (taken, freed) in enumerate(via):
         work.add(path[place], taken, 1)
         work.add(path[place + 1], freed, -1)
-    return 1

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
-from ortools.graph.python import min_cost_flow
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
+from ortools.graph.python import min_cost_flow  # type: ignore[import-untyped]
+from scipy.sparse import csr_array  # type: ignore[import-untyped]
+from scipy.sparse.csgraph import maximum_flow  # type: ignore[import-untyped]
 
 from spare.planner import Placement, place
 
@@ -53,17 +53,16 @@ def least_cap(placement: Placement, live: Sequence[int], demand: Sequence[int]) 
 def least_cap_by_subsets(placement: Placement, live: Sequence[int], demand: Sequence[int]) -> int:
     """The same by Hall's condition on every set of shards: for small N only, and with no solver at all."""
     worst, living = 0, set(live)
-    for size in range(1, placement.groups + 1):
-        for shards in combinations(range(placement.groups), size):
+    wanted = [i for i in range(placement.groups) if demand[i]]
+    for size in range(1, len(wanted) + 1):
+        for shards in combinations(wanted, size):
             hosts = {h for i in shards for h in hosts_of(placement, i)} & living
             worst = max(worst, -(-sum(demand[i] for i in shards) // len(hosts)))
     return worst
 
 
-def fewest_gains(
-    placement: Placement, live: Iterable[int], before: Sequence[Sequence[int]], m: int, cap: int
-) -> int:
-    """The fewest micro-batches that must lie on another host than before, lost ones included: ortools' min-cost flow."""
+def fewest_gains(placement: Placement, live: Iterable[int], before: Sequence[Sequence[int]], m: int, cap: int) -> int:
+    """The fewest micro-batches that must be on another host than before, lost ones included, by ortools."""
     n, living, solver = placement.groups, set(live), min_cost_flow.SimpleMinCostFlow()
     for i in range(n):
         solver.set_node_supply(i, m)
@@ -78,7 +77,9 @@ def fewest_gains(
     return int(solver.optimal_cost())
 
 
-def fewest_whole_moves(placement: Placement, live: Iterable[int], costs: Mapping[tuple[int, int], int], depth: int) -> int:
+def fewest_whole_moves(
+    placement: Placement, live: Iterable[int], costs: Mapping[tuple[int, int], int], depth: int
+) -> int:
     """The least cost of giving each shard to a live host, ``depth`` per host; costs by (shard, host)."""
     n, living, solver = placement.groups, set(live), min_cost_flow.SimpleMinCostFlow()
     for i in range(n):

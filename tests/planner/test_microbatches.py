@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ def test_a_set_survives_the_way_to_ranges_and_back(members: set[tuple[int, int]]
     assert mask_of(ranges, m) == mask
     assert {(r.shard, i) for r in ranges for i in range(r.first, r.first + r.count)} == members
     assert list(ranges) == sorted(ranges)
-    assert all(a.shard < b.shard or a.first + a.count < b.first for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a.shard < b.shard or a.first + a.count < b.first for a, b in pairwise(ranges))
 
 
 @given(st.integers(1, 20), st.integers(0, 2**400))
