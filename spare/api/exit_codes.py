@@ -31,9 +31,15 @@ class ExitCode(IntEnum):
     USAGE = 2, "the command line or the job file is wrong; nothing was started", "spare run, agent", False
     WIPE_OUT = 3, "some shard has no live host left, and onWipeOut says Fail", "spare run", False
     STALLED = 4, "a deadline passed, or failures went on without progress; who was awaited is shown", "spare run", False
+    INEXACT = (
+        5,
+        "the ledger shows a sample lost or counted twice: a defect of ours, please report it",
+        "spare run",
+        False,
+    )
     INTERRUPTED = 130, "ended by Ctrl-C; no process is left", "spare run", False
     SIGKILL = 137, "killed: out of memory, a node that went, an operator that removed the group", "agent, worker", True
-    SIGTERM = 143, "asked to go: a drain, an eviction, the end of the job", "agent, worker", True
+    SIGTERM = 143, "asked to go: a drain, an eviction, the end of the job", "spare run, agent, worker", True
 
 
 def is_masked(code: int) -> bool:

@@ -25,6 +25,7 @@ def test_the_codes_that_others_rely_on() -> None:
         "USAGE": 2,
         "WIPE_OUT": 3,
         "STALLED": 4,
+        "INEXACT": 5,
         "INTERRUPTED": 130,
         "SIGKILL": 137,
         "SIGTERM": 143,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +30,8 @@ from spare.api.spec import (
 )
 from spare.api.template import PodTemplate
 from tests.api.jobs import SMALLEST, job_text, only_problem, problems_of
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_smallest_file_gets_the_documented_defaults() -> None:
@@ -373,6 +377,20 @@ def _inside(annotation: Any) -> list[type[BaseModel]]:
 def _models_base(model: type[BaseModel]) -> type[BaseModel]:
     """The base that makes the template's models open."""
     return model.__mro__[1]
+
+
+def test_every_job_that_we_show_is_valid() -> None:
+    """The jobs in README and docs, and those of the examples, can be copied as they stand."""
+    shown = [path.read_text() for path in (ROOT / "examples").rglob("job*.yaml")]
+    for document in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        shown += [
+            text
+            for text in re.findall(r"```yaml\n(.*?)```", document.read_text(), re.DOTALL)
+            if "kind: SPAReJob" in text
+        ]
+
+    assert len(shown) >= 2
+    assert all(load_job(text).kind == "SPAReJob" for text in shown)
 
 
 def test_the_limits_are_named_in_one_place() -> None:
