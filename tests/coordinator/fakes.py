@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from spare.api import wire
 from spare.control.config import Config
-from spare.control.signal import AgentGone, AgentUp, Signal
+from spare.control.signal import AgentGone, AgentUp
 from spare.coordinator.actor import Coordinator
 from spare.coordinator.backend import Emit
 from spare.coordinator.observe import Event, Snapshot
@@ -83,9 +83,9 @@ class Agent:
     def head(self) -> dict[str, object]:
         return {"job": self.world.config.job, "uid": self.uid, "group": self.group}
 
-    def message(self, cls: type[wire.Up], **fields: object) -> bytes:  # type: ignore[valid-type]
+    def message(self, cls: type[wire.Up], **fields: object) -> bytes:
         epoch = self.plan.epoch if self.plan else 0
-        return cls.model_validate({**self.head, "epoch": epoch, **fields}).line()  # type: ignore[attr-defined,no-any-return]
+        return cls.model_validate({**self.head, "epoch": epoch, **fields}).line()
 
     def tell(self, line: bytes) -> None:
         if not self.frozen and not self.dead:
@@ -120,7 +120,6 @@ class Agent:
                 if self.plan is None or message.epoch > self.plan.epoch:
                     self.plan = message
                     self.plans.append(message)
-                    self.world.moved.set()
             case wire.Finish():
                 self._say_again(self.message(wire.Exited, code=0))
             case wire.Stop():
@@ -143,7 +142,6 @@ class Agent:
 
     def enter(self, phase: wire.Phase) -> None:
         self.phase, self.changed = phase, asyncio.get_running_loop().time()
-        self.world.moved.set()
 
     async def _work(self) -> None:
         """Compute, meet the others in the reduction, commit; when one of them is gone, suspect and wait for a plan."""
@@ -207,7 +205,6 @@ class Agent:
         for down, up in self.channels:
             down.shut()
             up.shut()
-        self.world.moved.set()
         if tell and self.world.emit is not None:
             self.world.emit(AgentGone(self.group, self.uid, reason))
 
@@ -227,7 +224,6 @@ class World:
         self.emit: Emit | None = None
         self.agents: dict[int, Agent] = {}
         self.everyone: list[Agent] = []
-        self.moved = asyncio.Event()
         self.mute = False
         self.cut = False
         self.records: list[tuple[str, str]] = []
@@ -235,11 +231,10 @@ class World:
         self.closed = False
         self.events: list[Event] = []
         self.snapshots: list[Snapshot] = []
-        self.pushes_unrecorded = 0
 
     async def step(self) -> None:
-        """Wait a little: long enough that everybody has seen what moved."""
-        await asyncio.sleep(0.001)
+        """Wait a little, as one who polls does."""
+        await asyncio.sleep(0.005)
 
     # --- Backend ----------------------------------------------------------------------------------------------
 
@@ -302,8 +297,4 @@ class World:
     async def until(self, step: int) -> None:
         """Wait until every live group has committed so many steps."""
         while not self.agents or not self.reached(step):
-            await asyncio.sleep(0.001)
-
-    def emit_now(self, signal: Signal) -> None:
-        assert self.emit is not None
-        self.emit(signal)
+            await self.step()
