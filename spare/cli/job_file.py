@@ -66,6 +66,7 @@ def _overridden(text: str, overrides: Sequence[tuple[Place, Any]]) -> SPAReJob:
     for place, value in overrides:
         _put(document.data, place, value)
         lines = {known: line for known, line in lines.items() if known[: len(place)] != place}
+        lines[place] = document.line(place) or 1
     try:
         return SPAReJob.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as error:

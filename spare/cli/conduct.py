@@ -1,0 +1,127 @@
+"""Conducting one local run: folder, backend, coordinator, view, and the signals that end it early."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from spare.api.exit_codes import ExitCode
+from spare.api.job import SPAReJob
+from spare.api.ledger import audit
+from spare.cli.outcome import Outcome, conclude
+from spare.cli.view import Run, View
+from spare.control.config import Config
+from spare.coordinator.actor import Coordinator
+from spare.local.backend import LocalBackend
+from spare.local.launch import AgentMissing, Launch, agent_program
+from spare.local.run_folder import RunFolder
+from spare.planner import recommended_redundancy
+
+_ENDINGS = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.SIGTERM}
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What `spare run` was asked to do."""
+
+    job: SPAReJob
+    base: Path
+    """The job file's folder."""
+    runs: Path
+    bind: str
+    env: Mapping[str, str]
+    faults: Mapping[int, str]
+    """Scripted failures by group, as the workers read them."""
+    script: tuple[str, ...]
+    """The same for people."""
+
+
+def redundancy_of(job: SPAReJob) -> int:
+    """The number of hosts per shard, `auto` resolved."""
+    spec = job.spec
+    if spec.redundancy == "auto":
+        return recommended_redundancy(spec.groups, spec.micro_batches)
+    return spec.redundancy
+
+
+def prepare(order: Order) -> Launch:
+    """Make the run folder, once nothing speaks against the start.
+
+    Raises:
+        click.UsageError: the run cannot start; nothing was left behind.
+    """
+    job, spec = order.job, order.job.spec
+    launch = Launch.of(spec, job=job.metadata.name, folder=Path(), base=order.base, env=order.env, bind=order.bind)
+    problem = launch.command_problem()
+    if problem is not None:
+        raise click.UsageError(f"the trainer cannot be started: {problem}")
+    try:
+        agent_program()
+        folder = RunFolder.create(order.runs, job.metadata.name, datetime.now())
+    except (AgentMissing, OSError) as error:
+        raise click.UsageError(str(error)) from error
+    name = f"{job.metadata.name}/{folder.name}"
+    return dataclasses.replace(launch, job=name, folder=folder.path, faults=order.faults)
+
+
+async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
+    """Run the job to its end. No process of it lives afterwards.
+
+    Raises:
+        StillAlive: a process could not be ended.
+        OSError: the run folder cannot be written.
+    """
+    spec, redundancy = order.job.spec, redundancy_of(order.job)
+    backend = LocalBackend(launch)
+    config = Config.of(launch.job, spec, redundancy)
+    coordinator = Coordinator(config, backend, token=launch.token, observers=[view])
+    view.begin(Run(launch.job, spec.groups, redundancy, spec.micro_batches, launch.folder, order.script))
+    ending = _Ending(coordinator, backend, view)
+    with ending.watched():
+        snapshot = await coordinator.run()
+    ledgers = await asyncio.to_thread(backend.folder.ledgers)
+    outcome = conclude(
+        snapshot, ledgers, audit(ledgers, spec.groups, spec.micro_batches), launch.folder, ending.exit_code
+    )
+    view.end(outcome)
+    if ending.exit_code is not None and not backend.alive():
+        view.note("no process of the job is left")
+    return outcome
+
+
+class _Ending:
+    """Ctrl-C and SIGTERM: the first ends the job cleanly, the second kills, the third is Python's own."""
+
+    def __init__(self, coordinator: Coordinator, backend: LocalBackend, view: View) -> None:
+        self._coordinator, self._backend, self._view = coordinator, backend, view
+        self.exit_code: int | None = None
+        """Of the first signal that came; None if none did."""
+
+    def watched(self) -> contextlib.ExitStack:
+        """While it is entered, signals come here."""
+        loop = asyncio.get_running_loop()
+        stack = contextlib.ExitStack()
+        for number in _ENDINGS:
+            loop.add_signal_handler(number, self._came, number)
+            stack.callback(loop.remove_signal_handler, number)
+        return stack
+
+    def _came(self, number: signal.Signals) -> None:
+        if self.exit_code is None:
+            self.exit_code = int(_ENDINGS[number])
+            self._view.note(f"{_NAMES[number]}: ending the job; once more kills at once")
+            self._coordinator.stop(f"{_NAMES[number]} received")
+            return
+        self._view.note(f"{_NAMES[number]} again: killing")
+        for each in _ENDINGS:
+            asyncio.get_running_loop().remove_signal_handler(each)
+        self._backend.kill_all()

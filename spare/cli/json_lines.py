@@ -1,0 +1,71 @@
+"""A run for machines: one JSON object a line. All but the last have a `type`; the last is the summary."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+from spare.cli.outcome import Outcome
+from spare.cli.view import Pace, Run, live_groups
+from spare.coordinator.observe import Event, Snapshot
+
+
+class JsonLines:
+    """`View` as JSON."""
+
+    def __init__(self) -> None:
+        self._pace = Pace()
+        self._last: tuple[object, ...] = ()
+
+    def begin(self, run: Run) -> None:
+        """See View."""
+        self._say(
+            type="begin",
+            job=run.job,
+            groups=run.groups,
+            redundancy=run.redundancy,
+            micro_batches=run.micro_batches,
+            folder=str(run.folder),
+            script=list(run.script),
+        )
+
+    def note(self, text: str) -> None:
+        """See View. On stderr: it is for people."""
+        click.echo(text, err=True)
+
+    def event(self, event: Event) -> None:
+        """See Observer."""
+        self._say(type="event", at=event.at, reason=event.reason, text=event.text, groups=list(event.groups))
+
+    def state(self, snapshot: Snapshot) -> None:
+        """See Observer. One line per step, plan or new state: who draws a curve needs them all."""
+        now = time.monotonic()
+        self._pace.see(now, snapshot.step)
+        pids = [group.pid for group in snapshot.groups]
+        news = (snapshot.step, snapshot.epoch, snapshot.state, snapshot.masked, pids)
+        if news == self._last:
+            return
+        self._last = news
+        self._say(
+            type="progress",
+            at=time.time(),
+            state=snapshot.state,
+            step=snapshot.step,
+            epoch=snapshot.epoch,
+            loss=snapshot.loss,
+            depth=snapshot.depth,
+            live=live_groups(snapshot),
+            masked=snapshot.masked,
+            steps_per_second=round(self._pace.at(now), 3),
+            pids=pids,
+        )
+
+    def end(self, outcome: Outcome) -> None:
+        """See View."""
+        self._say(**outcome.as_json())
+
+    def _say(self, **what: Any) -> None:
+        click.echo(json.dumps(what))

@@ -1,0 +1,132 @@
+"""What came of a run: the last snapshot, the audit of the ledgers, the exit code; for machines and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from spare.api.exit_codes import ExitCode
+from spare.api.ledger import Audit
+from spare.coordinator.observe import Recovery, Snapshot
+
+PARTS = ("detect", "plan", "regroup", "patch", "total")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run."""
+
+    snapshot: Snapshot
+    audit: Audit
+    recoveries: tuple[Recovery, ...]
+    exit_code: int
+    folder: Path
+
+    def as_json(self) -> dict[str, Any]:
+        """The last line of `--json`. Seconds are null where that part was not seen before the job ended."""
+        return {
+            "result": self.snapshot.state,
+            "steps": self.snapshot.step,
+            "masked": self.snapshot.masked,
+            "epoch": self.snapshot.epoch,
+            "lost": self.audit.lost,
+            "repeated": self.audit.repeated,
+            "recoveries": [
+                {"groups": list(r.groups), "step": r.step} | {part: _seconds(r, part) for part in PARTS}
+                for r in self.recoveries
+            ],
+            "loss": self.snapshot.loss,
+            "digest": self.snapshot.digest,
+            "exit_code": self.exit_code,
+            "verdict": self.snapshot.verdict,
+            "problems": list(self.audit.problems),
+            "folder": str(self.folder),
+        }
+
+    def lines(self) -> list[str]:
+        """The summary for people."""
+        last = self.snapshot
+        loss = "" if last.loss is None else f", loss {last.loss:.6g}"
+        lines = [f"{last.state}: {last.step} steps, epoch {last.epoch}, failures masked: {last.masked}{loss}"]
+        if last.exit_code != ExitCode.COMPLETE and last.verdict:
+            lines += ["", *last.verdict.splitlines(), ""]
+        if self.recoveries:
+            lines.append("seconds lost  " + "".join(f"{part:>9}" for part in PARTS))
+            lines += [_recovery_line(recovery) for recovery in self.recoveries]
+        lines.append(f"micro-batches computed again by survivors: {self.audit.repeated}")
+        lines.append(f"micro-batches (and their samples) lost: {self.audit.lost}")
+        lines += [f"LEDGER: {problem}" for problem in self.audit.problems]
+        if last.digest:
+            lines.append(f"parameters: sha256 {last.digest}")
+        lines.append(f"logs and ledgers: {self.folder}")
+        return lines
+
+
+def conclude(
+    snapshot: Snapshot, ledgers: Mapping[str, Iterable[bytes]], audit: Audit, folder: Path, signalled: int | None
+) -> Outcome:
+    """Put the end together.
+
+    Args:
+        snapshot: The last one.
+        ledgers: Lines of the run's ledgers, which know the moments of scripted failures.
+        audit: Of the same ledgers.
+        folder: The run folder.
+        signalled: Exit code for the signal that ended the run; None when it ended by itself.
+    """
+    code = ExitCode.STALLED if snapshot.exit_code is None else snapshot.exit_code
+    if signalled is not None and code == ExitCode.INTERRUPTED:
+        code = signalled
+    if audit.problems and code == ExitCode.COMPLETE:
+        code = ExitCode.USER_ERROR
+    moments = list(_moments(ledgers))
+    recoveries = tuple(_since_the_failure(recovery, moments) for recovery in snapshot.recoveries)
+    return Outcome(snapshot, audit, recoveries, int(code), folder)
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A scripted failure as the one that it hit wrote it down just before."""
+
+    group: int
+    step: int
+    at: float
+
+
+def _moments(ledgers: Mapping[str, Iterable[bytes]]) -> Iterable[_Moment]:
+    for name, lines in ledgers.items():
+        for line in lines:
+            if b'"fault"' in line:
+                entry = json.loads(line)
+                yield _Moment(int(name.split("-")[1]), int(entry["step"]), float(entry["at"]))
+
+
+def _since_the_failure(recovery: Recovery, moments: Iterable[_Moment]) -> Recovery:
+    """Detection counted from the failure itself where it was scripted; the coordinator knows its first sign only."""
+    before = [
+        moment.at
+        for moment in moments
+        if moment.group in recovery.groups
+        and abs(moment.step - recovery.step) <= 1
+        and moment.at <= recovery.decided_at
+    ]
+    if not before:
+        return recovery
+    detect = max(recovery.decided_at - min(before), recovery.detect)
+    total = recovery.total if recovery.total < 0 else recovery.total + detect - recovery.detect
+    return replace(recovery, detect=detect, total=total)
+
+
+def _seconds(recovery: Recovery, part: str) -> float | None:
+    value = float(getattr(recovery, part))
+    return None if value < 0 else round(value, 6)
+
+
+def _recovery_line(recovery: Recovery) -> str:
+    values = [_seconds(recovery, part) for part in PARTS]
+    shown = "".join(f"{'-':>9}" if value is None else f"{value:9.3f}" for value in values)
+    who = f"group {', '.join(map(str, recovery.groups))}" if recovery.groups else "nobody"
+    return f"{'':14}{shown}   {who} lost in step {recovery.step}"
