@@ -178,7 +178,9 @@ def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | 
     """What only a member may say."""
     state, group = turn.state, message.group
     assert state.plan is not None
-    turn.put(group, epoch=max(message.epoch, turn.group(group).epoch), step=max(message.step, turn.group(group).step))
+    here = turn.group(group)
+    still = here.still if isinstance(message, wire.Suspect) else 0.0  # the others are progress, told before a heartbeat
+    turn.put(group, epoch=max(message.epoch, here.epoch), step=max(message.step, here.step), still=still)
     match message:
         case wire.Running():
             recovery.running(turn, group, message.epoch)

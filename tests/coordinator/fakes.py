@@ -226,6 +226,8 @@ class World:
         self.everyone: list[Agent] = []
         self.mute = False
         self.cut = False
+        self.forged: set[int] = set()
+        """Groups whose agents do not know the job's token."""
         self.records: list[tuple[str, str]] = []
         self.deleted: list[tuple[int, str]] = []
         self.closed = False
@@ -244,6 +246,8 @@ class World:
     async def create(self, group: int) -> None:
         count = len(self.everyone)
         agent = Agent(self, group, f"uid-{group}-{count}", 20000 + count)
+        if group in self.forged:
+            agent.token = "guessed"
         self.agents[group] = agent
         self.everyone.append(agent)
         agent.start()

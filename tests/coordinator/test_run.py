@@ -223,9 +223,7 @@ def test_an_agent_without_the_token_is_refused() -> None:
     """It never becomes ready, the refusals are announced once, and the start times out naming it (F59, F16)."""
 
     async def forge(world: World) -> None:
-        while not world.agents:
-            await world.step()
-        world.agents[1].token = "guessed"
+        world.forged.add(1)
 
     world, final = play(forge, Config("job/1", groups=4, redundancy=3, micro_batches=8, start_timeout=10.0))
 
