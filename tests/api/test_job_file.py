@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from spare.api import spec as spec_module
 from spare.api.explain import fields
 from spare.api.job import Metadata, SPAReJob, load_job
 from spare.api.spec import (
@@ -391,8 +390,3 @@ def test_every_job_that_we_show_is_valid() -> None:
 
     assert len(shown) >= 2
     assert all(load_job(text).kind == "SPAReJob" for text in shown)
-
-
-def test_the_limits_are_named_in_one_place() -> None:
-    """Schema, messages and code take the bounds from the same constants."""
-    assert (spec_module.MAX_GROUPS, spec_module.MAX_PODS_PER_GROUP) == (1000, 16)
