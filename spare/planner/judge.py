@@ -68,7 +68,10 @@ def check(plan: object) -> list[str]:
     if isinstance(facts, str):
         return [facts]
     # Each layer of rules has a meaning only if the one before holds.
-    broken = _placement_rules(facts)
+    broken = _size_rules(facts)
+    if not broken and facts.ring is None:
+        facts = facts._replace(ring=range(facts.groups))
+    broken = broken or _placement_rules(facts)
     broken = broken or _live_rules(facts) + _shape_rules(facts)
     broken = broken or _count_rules(facts)
     if not broken and isinstance(plan, Schedule):
@@ -131,15 +134,23 @@ def _facts(plan: object) -> _Facts | str:
     if absent:
         return f"keys are missing: {', '.join(absent)}"
     n, r, offsets, strategy, *rest = (plan[name] for name in names)
-    return _Facts(n, r, offsets, strategy, plan.get("ring", range(n) if _whole(n) else None), *rest)
+    # No ring means the identity; left None until groups is known not to be a number that fills the memory.
+    return _Facts(n, r, offsets, strategy, plan.get("ring"), *rest)
 
 
-def _placement_rules(facts: _Facts) -> list[str]:
-    n, r, offsets, ring = facts.groups, facts.redundancy, facts.offsets, facts.ring
+def _size_rules(facts: _Facts) -> list[str]:
+    n, r, rows = facts.groups, facts.redundancy, facts.counts
     if not _whole(n) or n < 1:
         return [f"groups is {n!r}; allowed is 1 or more"]
     if not _whole(r) or not 1 <= r <= n:
         return [f"redundancy is {r!r}; allowed is 1 to {n}"]
+    if not isinstance(rows, Sequence) or len(rows) != n:
+        return [f"counts has not one row for each of the {n} shards"]
+    return []
+
+
+def _placement_rules(facts: _Facts) -> list[str]:
+    n, r, offsets, ring = facts.groups, facts.redundancy, facts.offsets, facts.ring
     broken = []
     if not _wholes(offsets) or len(offsets) != r or len(set(offsets)) != r:
         broken.append(f"offsets are not {r} distinct numbers: each shard needs {r} hosts, each group {r} shards")
@@ -170,10 +181,7 @@ def _shape_rules(facts: _Facts) -> list[str]:
         broken.append(f"micro-batches per shard is {facts.micro_batches!r}; allowed is 1 or more")
     if not _whole(facts.cap):
         broken.append(f"cap is {facts.cap!r}; allowed is a whole number")
-    rows = facts.counts
-    if not isinstance(rows, Sequence) or len(rows) != facts.groups:
-        return [*broken, f"counts has not one row for each of the {facts.groups} shards"]
-    bad = [i for i, row in enumerate(rows) if not _wholes(row) or len(row) != facts.redundancy]
+    bad = [i for i, row in enumerate(facts.counts) if not _wholes(row) or len(row) != facts.redundancy]
     return broken + _sentence(bad, "shard", f"has not one count for each of its {facts.redundancy} hosts")
 
 
