@@ -26,6 +26,15 @@ def _number(env: Mapping[str, str], name: str, default: float, low: float) -> fl
     return value
 
 
+def _whole(env: Mapping[str, str], name: str, default: int | None, high: int | None = None) -> int:
+    text = env.get(name, "")
+    if not text and default is not None:
+        return default
+    if not text.isascii() or not text.isdigit() or (high is not None and int(text) > high):
+        raise BadEnvironment(f"{name}={text!r}: a whole number of {f'0 to {high}' if high else 'at least 0'} is needed")
+    return int(text)
+
+
 def _text(env: Mapping[str, str], name: str) -> str:
     value = env.get(name, "")
     if not value:
@@ -70,23 +79,22 @@ def read_environment(env: Mapping[str, str] | None = None) -> Environment:
         BadEnvironment: naming the variable.
     """
     env = os.environ if env is None else env
-    announce, parent = env.get("SPARE_ANNOUNCE_FD"), env.get("SPARE_PARENT")
     return Environment(
         job=_text(env, "SPARE_JOB"),
-        group=int(_number(env, "SPARE_GROUP", float("nan"), 0)),
+        group=_whole(env, "SPARE_GROUP", None),
         uid=_text(env, "SPARE_UID"),
         token=_text(env, "SPARE_TOKEN"),
         bind=env.get("SPARE_BIND") or "127.0.0.1",
-        port=int(_number(env, "SPARE_PORT", 0, 0)),
-        announce_fd=int(announce) if announce else None,
+        port=_whole(env, "SPARE_PORT", 0, 65535),
+        announce_fd=_whole(env, "SPARE_ANNOUNCE_FD", None) if env.get("SPARE_ANNOUNCE_FD") else None,
         directory=env.get("SPARE_DIR") or None,
-        parent=int(parent) if parent else None,
+        parent=_whole(env, "SPARE_PARENT", None) if env.get("SPARE_PARENT") else None,
         agent=env.get("SPARE_AGENT") or None,
         heartbeat=_number(env, "SPARE_HEARTBEAT", 1.0, 0.001),
         dead_after=_number(env, "SPARE_DEAD_AFTER", 5.0, 0.001),
         collective_timeout=_number(env, "SPARE_COLLECTIVE_TIMEOUT", 600.0, 0.1),
         rendezvous_timeout=_number(env, "SPARE_RENDEZVOUS_TIMEOUT", 300.0, 0.1),
-        seed=int(_number(env, "SPARE_SEED", 0, 0)),
+        seed=_whole(env, "SPARE_SEED", 0),
         faults=env.get("SPARE_FAULTS", ""),
         digests=env.get("SPARE_DIGESTS", "") == "1",
     )

@@ -18,7 +18,7 @@ from spare_runtime.ledger import Ledger
 
 ACTIONS = ("kill", "kill-group", "freeze", "pause", "raise")
 POINTS = ("compute", "reduce", "barrier", "step", "regroup")
-_SCRIPT = re.compile(r"(?P<action>[a-z-]+)@(?P<step>\d+):(?P<point>[a-z]+)(=(?P<seconds>[\d.]+))?")
+_SCRIPT = re.compile(r"(?P<action>[a-z-]+)@(?P<step>\d+):(?P<point>[a-z]+)(=(?P<seconds>\d+(\.\d+)?))?", re.ASCII)
 
 
 class ScriptedFailure(RuntimeError):

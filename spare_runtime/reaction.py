@@ -30,7 +30,8 @@ def reaction(plan: Plan, *, uid: str, epoch: int, seen: int, admission: int | No
         epoch: Of the plan that I run under; 0 before the first.
         seen: Of the newest plan that I know.
         admission: Epoch that admitted me; None before the first plan.
-        waiting: In a rendezvous, in a failure, after the last step, or before the first plan.
+        waiting: In a rendezvous, after the last step, or before the first plan. Not after a failure: that is answered
+            by an urgent plan only.
     """
     if plan.uid != uid or plan.epoch <= seen:
         return Reaction.IGNORE
