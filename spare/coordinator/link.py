@@ -8,7 +8,6 @@ has not gone out, and an agent that reads nothing costs no memory and holds nobo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,6 +74,7 @@ class Link:
         self._empty.set()
         self._backoff = BACKOFF_FIRST
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     def start(self) -> None:
         """Begin to dial."""
@@ -92,15 +92,15 @@ class Link:
 
     async def close(self) -> None:
         """Hang up, for good."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
 
     # --- one connection after the other -----------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while True:
+        while not self._closed:
             try:
                 why = await self._connection()
             except wire.Refused as error:

@@ -56,7 +56,8 @@ class TcpChannel:
         if self._writer.transport.get_write_buffer_size():
             self._writer.transport.abort()
         with contextlib.suppress(OSError, TimeoutError):
-            await asyncio.wait_for(self._writer.wait_closed(), 0.1)
+            async with asyncio.timeout(0.1):  # not wait_for: until Python 3.12 it can swallow a cancellation
+                await self._writer.wait_closed()
 
 
 class Tcp:

@@ -222,7 +222,8 @@ async def _first_line(read: int, deadline: float) -> str:
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read, "rb", buffering=0)
     )
     try:
-        line = await asyncio.wait_for(reader.readline(), deadline)
+        async with asyncio.timeout(deadline):
+            line = await reader.readline()
     finally:
         transport.close()
     if not line.endswith(b"\n"):

@@ -89,7 +89,8 @@ class Agent:
         report = self.worker.exited(self.env.group, self.env.job, self.env.uid, self._epoch())
         self._report(report if not why else report.model_copy(update={"tail": why}))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), LINGER)
+            async with asyncio.timeout(LINGER):
+                await self.stopping.wait()
         return code if code >= 0 else 128 - code
 
     async def _hang_up(self) -> None:
@@ -158,7 +159,8 @@ class Agent:
     async def _serve_coordinator(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._keep_task()
         try:
-            first = wire.read(await asyncio.wait_for(reader.readline(), self.env.dead_after))
+            async with asyncio.timeout(self.env.dead_after):
+                first = wire.read(await reader.readline())
             if (why := self._refuses(first)) is not None:
                 raise wire.Refused(why)
             if self._up is not None:
@@ -244,7 +246,8 @@ class Agent:
     async def _serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._keep_task()
         try:
-            hello = wire.read(await asyncio.wait_for(reader.readline(), self.env.dead_after))
+            async with asyncio.timeout(self.env.dead_after):
+                hello = wire.read(await reader.readline())
             if not isinstance(hello, wire.Hello) or not hmac.compare_digest(hello.token, self.env.token):
                 raise wire.Refused(f"a worker must open with 'hello' and the token, not {hello.kind!r}")
             if (why := wire.stale(hello, job=self.env.job, uid=self.env.uid)) is not None:

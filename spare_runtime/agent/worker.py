@@ -58,7 +58,8 @@ class Worker:
         self.code = await self.process.wait()
         if self.code >= 0 and self._pump is not None:
             with contextlib.suppress(TimeoutError):  # a grandchild may hold the pipe open: the tail is then shorter
-                await asyncio.wait_for(asyncio.shield(self._pump), 0.5)
+                async with asyncio.timeout(0.5):
+                    await asyncio.shield(self._pump)
         return self.code
 
     def alive(self) -> bool:
@@ -89,7 +90,8 @@ class Worker:
             self.send(signal.SIGTERM)
             self.send(signal.SIGCONT)  # a stopped process cannot end by itself
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), grace)
+                async with asyncio.timeout(grace):
+                    await self.process.wait()
         self.send(signal.SIGKILL)
 
     def exited(self, group: int, job: str, uid: str, epoch: int) -> wire.Exited:
