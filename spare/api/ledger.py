@@ -8,7 +8,7 @@ Sets of micro-batches are hexadecimal bit masks, bit = shard * m + index.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -90,6 +90,11 @@ def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batch
         if twice or missing:
             problems.append(f"step {step}: {missing} micro-batches missing, {twice} more than once: {_hex(parts)}")
     problems.extend(f"step {step} was never committed" for step in _gaps(steps))
+    for name in sorted(ledgers):
+        own = [step for step in steps if name in steps[step].commits]
+        problems.extend(
+            f"step {step} was committed by others and skipped by {name}" for step in _gaps(own) if step in steps
+        )
     return Audit(len(steps), entries, lost, doubled, repeated, tuple(problems))
 
 
@@ -109,7 +114,7 @@ def _overlap(masks: Iterable[int]) -> int:
     return total - union.bit_count()
 
 
-def _gaps(steps: Mapping[int, _Step]) -> list[int]:
+def _gaps(steps: Collection[int]) -> list[int]:
     return [s for s in range(min(steps, default=0), max(steps, default=-1)) if s not in steps]
 
 

@@ -12,16 +12,20 @@ another incarnation is not for us (design, section 4, rule 4). Nothing here read
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 PROTOCOL: Final = 1
 """Version of the messages below. Both sides must speak the same one."""
 
 MAX_LINE: Final = 4 * 1024 * 1024
 """Longest message, bytes. A plan for one group of 1,000 takes a few kilobytes; longer lines are an attack or a bug."""
+
+LONGEST_TEXT: Final = 20_000
+"""Characters kept of a text that people or programs wrote; an exception's may be as long as a tensor."""
 
 Phase = Literal["starting", "rendezvous", "compute", "reduce", "barrier", "load", "failed", "done", "stopped"]
 """Where a worker is: the states of the protocol's model (IDLE, RDV, COMP, RED, BAR, LOAD, FAIL, finished, STOP)."""
@@ -64,6 +68,9 @@ def _address(text: str) -> str:
     return str(Address.parse(text))
 
 
+_RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+
+
 def groups_text(groups: Iterable[int]) -> str:
     """Group numbers as short text, `0-3,5`: what a plan says of its members is a line, not a table."""
     runs: list[list[int]] = []
@@ -75,16 +82,27 @@ def groups_text(groups: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def groups_of(text: str) -> tuple[int, ...]:
-    """The inverse of `groups_text`, ascending. Raises ValueError when the text is not of that form."""
+def groups_of(text: str, groups: int | None = None) -> tuple[int, ...]:
+    """The inverse of `groups_text`, ascending. Raises ValueError when the text is not of that form, or names a group
+    that is not below `groups`."""
     found: list[int] = []
     for part in text.split(",") if text else []:
-        first, dash, last = part.partition("-")
-        low, high = int(first), int(last if dash else first)
+        match = _RUN.fullmatch(part)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if high < low or (found and low <= found[-1]):
             raise ValueError(f"group numbers {text!r} are not ascending ranges such as 0-3,5")
+        if groups is not None and high >= groups:
+            raise ValueError(f"group numbers {text!r} go beyond the {groups} groups of the job")
         found.extend(range(low, high + 1))
     return tuple(found)
+
+
+def _said(text: object) -> object:
+    """Text from outside that must reach people: what is no Unicode (an undecoded file name) becomes `?`."""
+    return text[:LONGEST_TEXT].encode(errors="replace").decode() if isinstance(text, str) else text
+
+
+Said = Annotated[str, BeforeValidator(_said)]
 
 
 class _Message(BaseModel):
@@ -241,7 +259,7 @@ class Suspect(_Report):
     kind: Literal["suspect"] = "suspect"
     step: int
     phase: Phase
-    error: str
+    error: Said
     unreachable: tuple[int, ...] = ()
 
 
@@ -250,9 +268,9 @@ class Errored(_Report):
 
     kind: Literal["errored"] = "errored"
     step: int
-    type: str
-    text: str
-    traceback: str = ""
+    type: Said
+    text: Said
+    traceback: Said = ""
     micro: tuple[int, int] | None = None
     """(shard, index) of the micro-batch in hand."""
     ours: bool = False
@@ -265,7 +283,7 @@ class Exited(_Report):
     kind: Literal["exited"] = "exited"
     code: int | None = None
     signal: int | None = None
-    tail: str = ""
+    tail: Said = ""
     """The last lines it wrote on stderr."""
 
 
@@ -283,8 +301,8 @@ class Refusal(_Report):
     """The agent or worker did not act on a message, and why."""
 
     kind: Literal["refusal"] = "refusal"
-    what: str
-    reason: str
+    what: Said
+    reason: Said
 
 
 Down = Attach | Plan | Probe | Finish | Stop
@@ -310,7 +328,7 @@ def read(line: bytes) -> Message:
         raise Refused(f"a message of {len(line)} bytes; at most {MAX_LINE} are read")
     try:
         raw: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"not a message (no JSON): {line[:80]!r}") from error
     kind = raw.get("kind") if isinstance(raw, dict) else None
     cls = _KINDS.get(kind) if isinstance(kind, str) else None
@@ -324,7 +342,7 @@ def read(line: bytes) -> Message:
             _address(message.store)
         if isinstance(message, Plan) and message.admission is not None:
             _address(message.leader)
-            groups_of(message.members)
+            groups_of(message.members, message.placement.groups)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise Refused(f"message {kind!r} is malformed: {wrong}") from error
