@@ -7,7 +7,7 @@ because 8 * m bits are exactly m bytes: a shift of the whole integer per shard w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _BLOCK = 8  # shards per block
@@ -82,7 +82,7 @@ def bits_by_shard(mask: int, m: int) -> list[tuple[int, int]]:
     data = mask.to_bytes(length, "little")
     empty, one_shard = bytes(m), (1 << m) - 1
     found = []
-    for start in range(0, length, m):
+    for start in _filled(data, m):
         block = data[start : start + m]
         if block == empty:
             continue
@@ -93,6 +93,15 @@ def bits_by_shard(mask: int, m: int) -> list[tuple[int, int]]:
             bits >>= m
             shard += 1
     return found
+
+
+def _filled(data: bytes, m: int) -> Iterator[int]:
+    """Where the blocks begin that may hold a bit: most masks are nearly empty, so eight blocks are skipped at once."""
+    wide = _BLOCK * m
+    empty = bytes(wide)
+    for start in range(0, len(data), wide):
+        if data[start : start + wide] != empty:
+            yield from range(start, min(start + wide, len(data)), m)
 
 
 def _check_m(m: int) -> None:

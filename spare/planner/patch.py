@@ -34,61 +34,77 @@ def patch(placement: Placement, micro_batches: int, live: Sequence[int], missing
     Source: paper, "patch compute"; docs/planner.md has the figures.
     """
     n, m = placement.groups, micro_batches
-    now = members(live, n)
+    living = frozenset(live)
+    if living and not 0 <= min(living) <= max(living) < n:
+        members(living, n)  # raises, with the number
     wanted = bits_by_shard(missing, m)
     if missing.bit_length() > n * m:
         raise ValueError(f"missing has bit {missing.bit_length() - 1}; allowed are 0 to {n * m - 1}")
     if not wanted:
         return {}
-    live_set = set(now)
-    wiped = uncovered(placement, live_set, (shard for shard, _ in wanted))
+    wiped = uncovered(placement, living, (shard for shard, _ in wanted))
     if wiped:
         raise WipeOut(wiped)
     need = {shard: bits.bit_count() for shard, bits in wanted}
-    work, bound = _even_shares(placement, live_set, need)
-    if max(work.load) > bound:
-        demand = [0] * n
-        for shard, units in need.items():
-            demand[shard] = units
-        work, _ = least_cap(work, now, demand, bound)
-    return _by_group(placement, m, wanted, work.rows)
+    bound = -(-sum(need.values()) // len(living))
+    rows, load, bound = _even_shares(placement, living, need, bound)
+    if max(load.values()) > bound:
+        rows = _exact_shares(placement, living, need, rows, load, bound)
+    return _by_group(placement, m, wanted, rows)
 
 
-def _even_shares(placement: Placement, live: Collection[int], need: Mapping[int, int]) -> tuple[Assignment, int]:
-    """An even share of each shard for each live host, what does not divide to the least loaded; and the bound.
+def _even_shares(
+    placement: Placement, live: Collection[int], need: Mapping[int, int], bound: int
+) -> tuple[dict[int, Row], dict[int, int], int]:
+    """An even share of each shard for each live host, what does not divide to the least loaded; loads; the bound.
 
-    The bound is the larger of the even share of all groups and the even share of the hosts of any one shard.
+    The bound that comes in is the even share of all groups; it is raised to that of the hosts of any one shard.
     """
-    n, r = placement.groups, placement.redundancy
-    rows: list[Row] = [(0,) * r] * n
-    load = [0] * n
-    bound = -(-sum(need.values()) // len(live))
+    rows: dict[int, Row] = {}
+    load: dict[int, int] = {}
     for shard, units in need.items():
         hosts = placement.host_table[shard]
-        layers = [layer for layer, host in enumerate(hosts) if host in live]
-        share, more = divmod(units, len(layers))
+        by_load = sorted((load.get(host, 0), host, layer) for layer, host in enumerate(hosts) if host in live)
+        share, more = divmod(units, len(by_load))
         bound = max(bound, share + (more > 0))
-        layers.sort(key=lambda layer, hosts=hosts: (load[hosts[layer]], hosts[layer]))  # type: ignore[misc]
-        row = [0] * r
-        for place, layer in enumerate(layers):
+        row = [0] * placement.redundancy
+        for place, (before, host, layer) in enumerate(by_load):
             row[layer] = share + (place < more)
-            load[hosts[layer]] += row[layer]
+            load[host] = before + row[layer]
         rows[shard] = tuple(row)
-    return Assignment(placement, rows, load, [], {}), bound
+    return rows, load, bound
+
+
+def _exact_shares(
+    placement: Placement,
+    live: Collection[int],
+    need: Mapping[int, int],
+    rows: Mapping[int, Row],
+    load: Mapping[int, int],
+    bound: int,
+) -> dict[int, Row]:
+    """The shares of least possible largest load, by moving what is above the bound."""
+    n = placement.groups
+    empty = (0,) * placement.redundancy
+    all_rows = [rows.get(shard, empty) for shard in range(n)]
+    all_loads = [load.get(group, 0) for group in range(n)]
+    demand = [need.get(shard, 0) for shard in range(n)]
+    work, _ = least_cap(Assignment(placement, all_rows, all_loads, [], {}), sorted(live), demand, bound)
+    return {shard: work.rows[shard] for shard in need}
 
 
 def _by_group(
-    placement: Placement, m: int, wanted: Sequence[tuple[int, int]], rows: Sequence[Row]
+    placement: Placement, m: int, wanted: Sequence[tuple[int, int]], rows: Mapping[int, Row]
 ) -> dict[int, tuple[Range, ...]]:
     """Name the micro-batches: the missing ones of a shard, lowest first, to its hosts in layer order."""
     found: dict[int, list[Range]] = {}
     for shard, bits in wanted:
-        pieces = runs(bits)
-        first, left = pieces.pop(0)
+        pieces = iter(runs(bits))
+        first, left = 0, 0
         for host, units in zip(placement.host_table[shard], rows[shard], strict=True):
             while units:
                 if not left:
-                    first, left = pieces.pop(0)
+                    first, left = next(pieces)
                 part = min(units, left)
                 found.setdefault(host, []).append(Range(shard, first, part))
                 first, left, units = first + part, left - part, units - part

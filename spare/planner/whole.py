@@ -6,7 +6,7 @@ to reproduce the paper and to compare with it; the schedules of micro-batches (`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from spare.planner.assignment import Assignment, Row, complete
@@ -88,7 +88,7 @@ def whole_reorder(schedule: WholeSchedule, live: Iterable[int]) -> WholeReorder:
     bound = -(-placement.groups // len(now))
     joined = not live_set <= set(schedule.live)
     if not joined or schedule.depth == bound:
-        suppliers = _covered(schedule, live_set, schedule.depth)
+        suppliers = _covered(schedule, now, schedule.depth)
         if None not in suppliers:
             kept = tuple(s for s in suppliers if s is not None)
             after = WholeSchedule(placement, now, schedule.orders, schedule.depth, kept)
@@ -97,7 +97,7 @@ def whole_reorder(schedule: WholeSchedule, live: Iterable[int]) -> WholeReorder:
     return WholeReorder(after, after.depth, moved, 2, _sentence(schedule, after, moved, 2))
 
 
-def _covered(schedule: WholeSchedule, live: Collection[int], depth: int) -> list[int | None]:
+def _covered(schedule: WholeSchedule, live: Sequence[int], depth: int) -> list[int | None]:
     """For each shard the live group that has it in its first ``depth`` places, or None.
 
     The matching of HK-Fixed is this simple because every place of a stack holds one shard only. The present supplier
@@ -105,9 +105,9 @@ def _covered(schedule: WholeSchedule, live: Collection[int], depth: int) -> list
     """
     found: list[int | None] = [None] * schedule.placement.groups
     for place in range(depth):
-        for group in schedule.live if len(schedule.live) < len(live) else sorted(live):
+        for group in live:
             shard = schedule.orders[group][place]
-            if group in live and (found[shard] is None or schedule.suppliers[shard] == group):
+            if found[shard] is None or schedule.suppliers[shard] == group:
                 found[shard] = group
     return found
 
@@ -138,7 +138,7 @@ def _fewest_moves(schedule: WholeSchedule, live: Sequence[int], depth: int) -> t
     cost = [[int(shard not in first[group]) for group in hosts] for shard, hosts in enumerate(placement.host_table)]
     supplier = [
         -1 if group is None else placement.hosts(shard).index(group)
-        for shard, group in enumerate(_covered(schedule, set(live), depth))
+        for shard, group in enumerate(_covered(schedule, live, depth))
     ]
     if not cover_at_least_cost(placement, limit, cost, supplier):
         raise AssertionError(f"phase 2 found no order at the depth {depth} that phase 1 proved feasible")
