@@ -26,6 +26,8 @@ class _Flat:
     views: list[Tensor]
     size: int
     """Elements that are gradients; TAIL more may follow."""
+    version: int = 0
+    """Of `local`, after the last change that the session knows of."""
 
 
 class GradientBuffers:
@@ -70,8 +72,9 @@ class GradientBuffers:
             empty: L holds no micro-batch yet.
 
         Raises:
-            SessionMisuse: gradients of micro-batches already computed were thrown away.
+            SessionMisuse: gradients of micro-batches already computed were thrown away or changed.
         """
+        self._check_unchanged(empty)
         for flat in self._flats:
             for p, view in zip(flat.parameters, flat.views, strict=True):
                 if p.grad is not view:
@@ -84,13 +87,39 @@ class GradientBuffers:
                     self.attach()
                     return
 
+    def _check_unchanged(self, empty: bool) -> None:
+        if all(flat.local._version == flat.version for flat in self._flats):
+            return
+        if empty:
+            self.clear()
+        else:
+            raise SessionMisuse(
+                "gradients were changed in the middle of a step (zero_grad(set_to_none=False), clipping?): the session "
+                "clears them itself, at each commit, and calls `on_gradients` with the sum of all groups"
+            )
+
+    def _note_versions(self) -> None:
+        for flat in self._flats:
+            flat.version = flat.local._version
+
     def add_loss(self, loss: Tensor) -> None:
         """Add one micro-batch's loss to the sum that is reduced with the gradients."""
         self._tail.local[self._tail.size + _LOSS] += loss.detach().to(self._tail.local)
+        self._note_versions()
 
-    def fill(self, unseen: bool) -> list[Tensor]:
-        """Copy L into W and return W's tensors, to be reduced in place."""
+    def fill(self, unseen: bool, empty: bool = False) -> list[Tensor]:
+        """Copy L into W and return W's tensors, to be reduced in place.
+
+        Args:
+            unseen: No plan newer than this epoch is known here.
+            empty: L holds no micro-batch.
+
+        Raises:
+            SessionMisuse: L was changed since the last micro-batch.
+        """
+        self._check_unchanged(empty)
         self._tail.local[self._tail.size + _UNSEEN] = 1.0 if unseen else 0.0
+        self._note_versions()
         for flat in self._flats:
             flat.reduced.copy_(flat.local)
         return [flat.reduced for flat in self._flats]
@@ -113,3 +142,4 @@ class GradientBuffers:
         """Empty L."""
         for flat in self._flats:
             flat.local.zero_()
+        self._note_versions()

@@ -158,6 +158,8 @@ class Session:
         """
         if self._hand is None:
             raise SessionMisuse("session.backward() outside of `for micro in step`")
+        if arguments.get("create_graph"):
+            raise SessionMisuse("create_graph makes new gradients instead of adding to the session's sum")
         training = self._member.training
         training.buffers.check_attached(empty=training.held == 0 and not self._given)
         loss.backward(**arguments)  # type: ignore[no-untyped-call]

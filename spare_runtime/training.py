@@ -63,7 +63,7 @@ class Training:
 
     def entering(self, epoch: int, unseen: bool) -> list[Tensor]:
         """Copy L into W for the reduction of `epoch`; forgets what W held. Returns W's tensors."""
-        tensors = self.buffers.fill(unseen)
+        tensors = self.buffers.fill(unseen, empty=not self.held)
         self.reduced = None
         self._ledger.entering(self.committed, epoch, self.held)
         return tensors

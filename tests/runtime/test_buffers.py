@@ -1,0 +1,183 @@
+"""The two gradient buffers: what backward adds up, what is reduced, and who may touch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from spare_runtime.buffers import TAIL, GradientBuffers
+from spare_runtime.errors import SessionMisuse
+
+
+def mixed() -> nn.ParameterDict:
+    """float32 and bfloat16, and one that is frozen."""
+    return nn.ParameterDict(
+        {
+            "a": nn.Parameter(torch.zeros(2, 3)),
+            "b": nn.Parameter(torch.zeros(5, dtype=torch.bfloat16)),
+            "frozen": nn.Parameter(torch.zeros(7), requires_grad=False),
+            "c": nn.Parameter(torch.zeros(())),
+        }
+    )
+
+
+def gradient(p: nn.Parameter) -> Tensor:
+    """Its gradient, which must be there."""
+    assert p.grad is not None
+    return p.grad
+
+
+def add(buffers: GradientBuffers, model: nn.ParameterDict, factor: float, empty: bool) -> None:
+    """One micro-batch whose gradient is `factor` everywhere."""
+    buffers.check_attached(empty)
+    loss = sum((model[name].float() * factor).sum() for name in ("a", "b", "c"))
+    assert isinstance(loss, Tensor)
+    loss.backward()  # type: ignore[no-untyped-call]
+    buffers.add_loss(torch.tensor(factor))
+
+
+def test_micro_batches_add_up_in_place() -> None:
+    """All gradients of one dtype lie in one buffer; the frozen parameter has no place in any."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    add(buffers, model, 2.0, empty=True)
+    add(buffers, model, 3.0, empty=False)
+    tensors = buffers.fill(unseen=False)
+
+    assert [(t.dtype, t.numel()) for t in tensors] == [(torch.float32, 7 + TAIL), (torch.bfloat16, 5)]
+    assert all(gradient(model[name]).eq(5.0).all() for name in ("a", "b", "c"))
+    assert model["frozen"].grad is None
+    assert buffers.loss() == 5.0
+
+
+def test_a_failed_reduction_leaves_the_sum_alone() -> None:
+    """W may hold anything after it; L, and so the next reduction, is as before."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    add(buffers, model, 2.0, empty=True)
+    for tensor in buffers.fill(unseen=True):
+        tensor.fill_(float("nan"))
+    tensors = buffers.fill(unseen=True)
+
+    assert all(t[: t.numel() - TAIL].eq(2.0).all() for t in tensors[:1])
+    assert tensors[1].eq(2.0).all()
+
+
+@pytest.mark.parametrize(("votes", "expected"), [((0, 0), True), ((0, 1), False), ((1, 1), False)])
+def test_one_vote_is_enough_to_say_that_somebody_has_not_seen_it(votes: tuple[int, int], expected: bool) -> None:
+    """The sum over the members is 0 only when all have seen a newer plan."""
+    one, other = (GradientBuffers(mixed().parameters()) for _ in range(2))
+    mine, others = one.fill(unseen=bool(votes[0])), other.fill(unseen=bool(votes[1]))
+    for tensor, more in zip(mine, others, strict=True):
+        tensor += more
+
+    assert one.all_have_seen() is expected
+
+
+def test_apply_scales_what_was_reduced() -> None:
+    """Every parameter's gradient is the reduced one, times the scale, in its own dtype."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    add(buffers, model, 2.0, empty=True)
+    for tensor in buffers.fill(unseen=False):
+        tensor *= 4
+    buffers.apply(1 / 16)
+
+    assert all(gradient(model[name]).eq(0.5).all() for name in ("a", "b", "c"))
+    assert buffers.loss() == 8.0
+    buffers.clear()
+    assert all(gradient(model[name]).eq(0.0).all() for name in ("a", "b", "c"))
+
+
+def test_a_model_in_half_precision_counts_losses_in_single() -> None:
+    """A sum of 1,000 losses in bfloat16 would be worthless, and so would the vote."""
+    model = nn.Linear(3, 3, dtype=torch.bfloat16)
+    buffers = GradientBuffers(model.parameters())
+    for _ in range(1000):
+        buffers.add_loss(torch.tensor(1.0))
+    buffers.fill(unseen=True)
+
+    assert buffers.loss() == 1000.0
+    assert not buffers.all_have_seen()
+
+
+def test_a_model_without_gradients_is_refused() -> None:
+    """There would be nothing to train."""
+    with pytest.raises(SessionMisuse, match="no parameter that requires a gradient"):
+        GradientBuffers([nn.Parameter(torch.zeros(1), requires_grad=False)])
+
+
+def unbind(model: nn.Module) -> None:
+    """What optimizer.zero_grad() does by default."""
+    model.zero_grad()
+
+
+def zero(model: nn.Module) -> None:
+    """The same, in place."""
+    model.zero_grad(set_to_none=False)
+
+
+def clip(model: nn.Module) -> None:
+    """What belongs into `on_gradients`."""
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+
+
+@pytest.mark.parametrize("touch", [unbind, zero])
+def test_gradients_may_be_cleared_between_steps(touch: Callable[[nn.Module], None]) -> None:
+    """Scripts for one process do it at the start of each step, and nothing is lost by it."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    touch(model)
+    add(buffers, model, 2.0, empty=True)
+    tensors = buffers.fill(unseen=False)
+
+    assert tensors[1].eq(2.0).all()
+    assert gradient(model["a"]).eq(2.0).all()
+
+
+@pytest.mark.parametrize("touch", [unbind, zero, clip])
+def test_gradients_must_not_be_touched_in_mid_step(touch: Callable[[nn.Module], None]) -> None:
+    """The sum of the micro-batches so far would be lost or bent; the text says what to do instead."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    add(buffers, model, 2.0, empty=True)
+    touch(model)
+
+    with pytest.raises(SessionMisuse, match=r"in the middle of a step.*at each commit"):
+        add(buffers, model, 2.0, empty=False)
+
+
+@pytest.mark.parametrize("touch", [zero, clip])
+def test_a_bent_sum_is_not_reduced(touch: Callable[[nn.Module], None]) -> None:
+    """Also when it happens after the last micro-batch of the step."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    add(buffers, model, 2.0, empty=True)
+    touch(model)
+
+    with pytest.raises(SessionMisuse, match="in the middle of a step"):
+        buffers.fill(unseen=False)
+
+
+def test_unbinding_after_the_last_micro_batch_loses_nothing() -> None:
+    """`zero_grad()` at the end of the loop's body only lets go of the places; the sum is still there."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    add(buffers, model, 2.0, empty=True)
+    unbind(model)
+
+    assert buffers.fill(unseen=False)[1].eq(2.0).all()
+
+
+@pytest.mark.parametrize("touch", [unbind, zero])
+def test_a_group_that_computes_nothing_may_clear_too(touch: Callable[[nn.Module], None]) -> None:
+    """It has no micro-batch in this step, and reduces zeros."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    gradient(model["a"]).fill_(7.0)
+    touch(model)
+
+    assert all(t.eq(0.0).all() for t in buffers.fill(unseen=False, empty=True))

@@ -1,0 +1,184 @@
+"""What one group has of the training: a commit, and what may not change it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from spare_runtime.ledger import Ledger
+from spare_runtime.training import Training
+
+RATE = 0.5
+
+
+def training(
+    model: nn.Module,
+    directory: Path | None = None,
+    on_gradients: Callable[[], None] | None = None,
+    digests: bool = False,
+) -> Training:
+    """One group's training with plain gradient descent."""
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
+    ledger = Ledger(str(directory) if directory else None, 0, "uid")
+    return Training(model, [optimizer], on_gradients, ledger, digests)
+
+
+def compute(t: Training, bit: int, gradient: float) -> None:
+    """One micro-batch whose gradient is the same number everywhere, and whose loss is that number."""
+    t.buffers.check_attached(empty=not t.held)
+    for p in t.model.parameters():
+        if p.requires_grad:
+            assert p.grad is not None
+            p.grad += gradient
+    t.buffers.add_loss(torch.tensor(gradient))
+    t.add(bit)
+
+
+def model() -> nn.ParameterDict:
+    """float32, bfloat16 and frozen."""
+    return nn.ParameterDict(
+        {
+            "one": nn.Parameter(torch.zeros(3)),
+            "two": nn.Parameter(torch.zeros(2, dtype=torch.bfloat16)),
+            "still": nn.Parameter(torch.ones(2), requires_grad=False),
+        }
+    )
+
+
+def test_the_sum_is_divided_by_the_whole_batch() -> None:
+    """By N * m, however many groups computed: three lost groups do not make the step larger. So is the loss."""
+    m = model()
+    t = training(m)
+    for bit, value in enumerate((1.0, 2.0, 3.0)):
+        compute(t, bit, value)
+    t.entering(1, unseen=True)
+    t.reduced = 1
+    computed = t.commit(micro_batches=64, schedule=0b101)
+
+    assert computed == 3
+    assert m["one"].eq(-RATE * 6 / 64).all()
+    assert m["two"].eq(-RATE * 6 / 64).all()
+    assert m["still"].eq(1.0).all()
+    assert t.loss == 6 / 64
+
+
+def test_a_commit_begins_the_next_step() -> None:
+    """L is empty, nothing is held or reduced, and the schedule is to be done."""
+    m = model()
+    t = training(m)
+    compute(t, 0, 1.0)
+    t.entering(1, unseen=True)
+    t.reduced = 1
+    t.commit(64, schedule=0b101)
+
+    assert (t.committed, t.held, t.todo) == (1, 0, 0b101)
+    assert t.facts(0).reduced is None
+    assert m["one"].grad is not None
+    assert m["one"].grad.eq(0.0).all()
+    compute(t, 0, 2.0)
+    assert t.todo == 0b100
+    t.entering(1, unseen=True)
+    t.reduced = 1
+    t.commit(64, 0)
+    assert m["one"].eq(-RATE * 3 / 64).all(), "the first step's gradient counted again, or the second's did not"
+
+
+def test_entering_a_reduction_forgets_the_last_result() -> None:
+    """A half overwritten W must never be called reduced."""
+    t = training(model())
+    t.entering(1, unseen=True)
+    t.reduced = 1
+    t.entering(2, unseen=True)
+
+    assert t.reduced is None
+
+
+def test_clipping_sees_the_gradient_of_all_groups() -> None:
+    """`on_gradients` runs between the scaling and the optimizer, and what it does is applied."""
+    m, norms = model(), []
+
+    def clip() -> None:
+        norms.append(float(nn.utils.clip_grad_norm_(m.parameters(), 1e-9)))
+
+    t = training(m, on_gradients=clip)
+    compute(t, 0, 64.0)
+    t.entering(1, unseen=True)
+    t.reduced = 1
+    t.commit(64, 0)
+
+    assert norms == pytest.approx([5**0.5], rel=1e-3)
+    assert m["one"].abs().max() < 1e-8
+
+
+def test_a_dropped_sum_is_gone() -> None:
+    """What was held for a step that others committed must not reach the next one."""
+    t = training(model())
+    compute(t, 0, 5.0)
+    t.drop_held()
+
+    assert t.held == 0
+    assert all(tensor.eq(0.0).all() for tensor in t.entering(1, unseen=False))
+
+
+def test_the_ledger_tells_the_step_before_it_happens(tmp_path: Path) -> None:
+    """What entered, and what was committed, with what was computed and what was computed again."""
+    t = training(model(), tmp_path, digests=True)
+    compute(t, 0, 1.0)
+    compute(t, 5, 1.0)
+    t.drop_held()
+    compute(t, 5, 1.0)
+    t.entering(3, unseen=True)
+    t.reduced = 3
+    computed = t.commit(64, 0)
+    entries = [json.loads(line) for line in (tmp_path / "ledger" / "group-0-uid.jsonl").read_text().splitlines()]
+    digest = entries[1].pop("digest")
+
+    assert computed == 3
+    assert entries == [
+        {"step": 0, "epoch": 3, "enters": "20"},
+        {"step": 0, "commits": 3, "computed": "21", "again": 1},
+    ]
+    assert len(digest) == 64
+
+
+def test_what_comes_next_follows_the_schedule() -> None:
+    """What is left of this step, then the schedule for ever; nothing at all when there is neither."""
+    t = training(model())
+    t.committed, t.todo = 4, 0b1010
+    ahead = t.upcoming(0b101)
+
+    assert [next(ahead) for _ in range(6)] == [(4, 1), (4, 3), (5, 0), (5, 2), (6, 0), (6, 2)]
+    t.todo = 0
+    assert list(t.upcoming(0)) == []
+
+
+def test_parameters_can_be_taken_over() -> None:
+    """From copies that later steps do not change, frozen ones included."""
+    one, other = training(model()), training(model())
+    with torch.no_grad():
+        one.model.get_parameter("one").fill_(3.0)
+        one.model.get_parameter("still").fill_(4.0)
+    copies = one.copies()
+    with torch.no_grad():
+        one.model.get_parameter("one").fill_(9.0)
+    other.replace(copies)
+
+    assert other.model.get_parameter("one").eq(3.0).all()
+    assert other.model.get_parameter("still").eq(4.0).all()
+
+
+def test_facts_say_what_the_group_has() -> None:
+    """As they stand, with a checksum over all parameters."""
+    t = training(model())
+    compute(t, 3, 1.0)
+    before = t.facts(2)
+    with torch.no_grad():
+        t.model.get_parameter("still").fill_(4.0)
+
+    assert (before.group, before.committed, before.reduced, before.whole, before.held) == (2, 0, None, True, 0b1000)
+    assert t.facts(2).checksum != before.checksum
