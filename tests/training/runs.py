@@ -112,10 +112,10 @@ def undisturbed_digest(steps: int, groups: int, micro_batches: int, seed: int = 
         for shard in range(groups):
             for index in range(micro_batches):
                 seed_all(seed_of(seed, step, shard, index))
-                integers.loss_of(model).backward()
+                integers.loss_of(model).backward()  # type: ignore[no-untyped-call]
         for p in model.parameters():
             assert p.grad is not None
-            p.grad /= groups * micro_batches
+            p.grad *= 1.0 / (groups * micro_batches)
         optimizer.step()
         optimizer.zero_grad()
     return digest(model)

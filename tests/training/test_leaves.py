@@ -43,7 +43,13 @@ def commits(folder: Path) -> int:
     return sum(p.read_text().count('"commits"') for p in folder.glob("runs/*/ledger/*.jsonl"))
 
 
-@pytest.mark.parametrize(("sig", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.SIGTERM)])
+@pytest.mark.parametrize(
+    ("sig", "code"),
+    [
+        (signal.SIGINT, ExitCode.INTERRUPTED),
+        pytest.param(signal.SIGTERM, ExitCode.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_ends_the_run_and_every_process(tmp_path: Path, sig: signal.Signals, code: ExitCode) -> None:
     """Ctrl-C, and SIGTERM, in the middle of training."""
     job = job_file(tmp_path, env={"STEPS": "100000"})
@@ -63,11 +69,12 @@ def test_the_death_of_spare_run_takes_every_process_along(tmp_path: Path) -> Non
     wait_for("the first commits", lambda: commits(tmp_path) > 8)
 
     process.kill()
-    process.wait()
+    process.communicate()
 
     wait_for("the end of every process", lambda: not processes_of(tmp_path), 10.0)
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     """No fixed port, no shared name (field case F14)."""
     jobs = []
@@ -80,6 +87,7 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
         check_survived(result(process, job), steps=12, groups=2, masked=0)
 
 
+@pytest.mark.slow
 def test_a_job_on_ipv6_loopback_only(tmp_path: Path) -> None:
     """Every address in it is `[::1]:port` (field case F15)."""
     job = job_file(tmp_path, groups=3, redundancy=2)

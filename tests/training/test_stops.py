@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.training.runs import check_survived, job_file, run
 
 STEPS = 10
@@ -17,6 +19,7 @@ def test_a_frozen_worker_is_lost_after_dead_after(tmp_path: Path) -> None:
     assert done.summary["recoveries"][0]["groups"] == [2], done.told()
 
 
+@pytest.mark.slow
 def test_a_short_pause_costs_time_and_nobody(tmp_path: Path) -> None:
     """Shorter than deadAfter: everybody waits, no plan is made."""
     done = run(job_file(tmp_path, env={"STEPS": str(STEPS)}), "--pause", "1@4:compute=0.5")
