@@ -14,8 +14,9 @@ from spare.planner.wipe_out import WipeOut, uncovered
 def patch(placement: Placement, micro_batches: int, live: Sequence[int], missing: int) -> dict[int, tuple[Range, ...]]:
     """Give each missing micro-batch to a live host, so that the most loaded host gets as little as possible.
 
-    Nearly always an even share of each shard for each of its hosts is already best; only if a group then has more
-    than the lower bound is the excess settled by the exact solver. All survivors compute this from the same facts and
+    Nearly always it is best already to share each shard among its hosts, the least loaded first, which with nothing
+    else missing is an even share; only if a group then has more than the lower bound is the excess settled by the
+    exact solver. All survivors compute this from the same facts and
     get the same answer.
 
     Args:
@@ -34,9 +35,7 @@ def patch(placement: Placement, micro_batches: int, live: Sequence[int], missing
     Source: paper, "patch compute"; docs/planner.md has the figures.
     """
     n, m = placement.groups, micro_batches
-    living = frozenset(live)
-    if living and not 0 <= min(living) <= max(living) < n:
-        members(living, n)  # raises, with the number
+    living = frozenset(members(live, n))
     wanted = bits_by_shard(missing, m)
     if missing.bit_length() > n * m:
         raise ValueError(f"missing has bit {missing.bit_length() - 1}; allowed are 0 to {n * m - 1}")
@@ -47,16 +46,16 @@ def patch(placement: Placement, micro_batches: int, live: Sequence[int], missing
         raise WipeOut(wiped)
     need = {shard: bits.bit_count() for shard, bits in wanted}
     bound = -(-sum(need.values()) // len(living))
-    rows, load, bound = _even_shares(placement, living, need, bound)
+    rows, load, bound = _level_shares(placement, living, need, bound)
     if max(load.values()) > bound:
         rows = _exact_shares(placement, living, need, rows, load, bound)
     return _by_group(placement, m, wanted, rows)
 
 
-def _even_shares(
+def _level_shares(
     placement: Placement, live: Collection[int], need: Mapping[int, int], bound: int
 ) -> tuple[dict[int, Row], dict[int, int], int]:
-    """An even share of each shard for each live host, what does not divide to the least loaded; loads; the bound.
+    """Each shard to its live hosts, the least loaded first, which for equal loads are even shares; loads; the bound.
 
     The bound that comes in is the even share of all groups; it is raised to that of the hosts of any one shard.
     """
@@ -65,12 +64,17 @@ def _even_shares(
     for shard, units in need.items():
         hosts = placement.host_table[shard]
         by_load = sorted((load.get(host, 0), host, layer) for layer, host in enumerate(hosts) if host in live)
-        share, more = divmod(units, len(by_load))
-        bound = max(bound, share + (more > 0))
+        bound = max(bound, -(-units // len(by_load)))
+        # Like water: the first `wet` hosts end at one level, the others are above it already.
+        volume, wet = units, 0
+        while wet < len(by_load) and volume > wet * by_load[wet][0]:
+            volume += by_load[wet][0]
+            wet += 1
+        level, more = divmod(volume, wet)
         row = [0] * placement.redundancy
-        for place, (before, host, layer) in enumerate(by_load):
-            row[layer] = share + (place < more)
-            load[host] = before + row[layer]
+        for place, (before, host, layer) in enumerate(by_load[:wet]):
+            load[host] = level + (place < more)
+            row[layer] = load[host] - before
         rows[shard] = tuple(row)
     return rows, load, bound
 
