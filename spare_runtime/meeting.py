@@ -58,6 +58,7 @@ class Meeting:
         self._own_store, self._bind, self._deadline, self._timeout = own_store, bind, deadline, timeout
         self._before = set(open_sockets())
         self._sockets: set[str] | None = None  # None while they still appear
+        self._sockets_known = threading.Lock()
         self._inside = False
         self._store: Any = None
         self._group: Any = None
@@ -80,7 +81,18 @@ class Meeting:
             time.sleep(_CUT_EVERY)
 
     def _cut(self) -> None:
-        cut((set(open_sockets()) - self._before) if self._sockets is None else self._sockets)
+        # Not what came in at one's own store: others may be in the next rendezvous there already.
+        with self._sockets_known:
+            cut(self._new_sockets() if self._sockets is None else self._sockets, but_port=self._own_store.port)
+
+    def _new_sockets(self) -> set[str]:
+        return set(open_sockets()) - self._before
+
+    def _no_more_sockets(self) -> None:
+        """What appears from now on is not this meeting's: it may be the next one's."""
+        with self._sockets_known:
+            if self._sockets is None:
+                self._sockets = self._new_sockets()
 
     @contextlib.contextmanager
     def _blocking(self, what: str, unreachable: tuple[int, ...] = ()) -> Iterator[None]:
@@ -93,7 +105,7 @@ class Meeting:
         except (RuntimeError, OSError) as error:  # torch's DistError, DistStoreError, ... derive from RuntimeError
             if self.interrupted.is_set():
                 raise Superseded(what) from error
-            raise CollectiveFailed(what, str(error).splitlines()[0], unreachable) from error
+            raise CollectiveFailed(what, (str(error) or type(error).__name__).splitlines()[0], unreachable) from error
         finally:
             self._inside = False
 
@@ -174,14 +186,14 @@ class Meeting:
     def _connect(self) -> None:
         try:
             store = self._prefixed(self._dial())  # a client of its own: a blocked one would block the exchange
+            if self._dropped:
+                return
             options = dist.ProcessGroupGloo._Options()
             options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._bind, lazy_init=False)]
             options._timeout = timedelta(seconds=min(self._deadline, self._timeout))
             group = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), self.rank, len(self.members), options)
-            self._sockets = set(open_sockets()) - self._before
-            if self._dropped:
-                self._cut()
-            else:
+            self._no_more_sockets()
+            if not self._dropped:  # else its end closes the connections
                 self._group = group
         except Exception as error:  # noqa: BLE001  # told to the main thread, which raises it
             self._failure = error
@@ -250,6 +262,7 @@ class Meeting:
         """Leave: cut the connections, so that every peer learns of it at once, and let go of the group."""
         self._dropped = True
         self.interrupted.set()
+        self._no_more_sockets()
         self._cut()
         self._group = None
         self._store = None

@@ -16,7 +16,7 @@ from spare_runtime.loader import Dataset, Loader
 from spare_runtime.member import Member
 from spare_runtime.micro import Micro
 from spare_runtime.randomness import seed_all, seed_of
-from spare_runtime.training import Training
+from spare_runtime.training import Steppable, Training
 
 __all__ = ["Micro", "Session", "Step"]
 
@@ -42,7 +42,7 @@ class Session:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],
+        optimizer: Steppable | Iterable[Steppable],
         *,
         micro_batch_size: int = 1,
         on_gradients: Callable[[], None] | None = None,
@@ -52,7 +52,7 @@ class Session:
 
         Args:
             model: Those of its parameters that require a gradient when the session is entered are trained.
-            optimizer: One or several; stepped by the session at each commit.
+            optimizer: One or several, anything with a `step()`; the session calls it at each commit.
             micro_batch_size: Samples in a micro-batch; gives `Micro.samples` its length.
             on_gradients: Called with the reduced gradient in place, before the optimizers step: for clipping.
             seed: Of the job; default: the job file's.
@@ -64,7 +64,7 @@ class Session:
         if micro_batch_size < 1:
             raise ValueError(f"micro_batch_size must be at least 1, not {micro_batch_size}")
         self._model = model
-        self._optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+        self._optimizers: list[Steppable] = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
         self._micro_batch_size = micro_batch_size
         self._on_gradients = on_gradients
         self._env = read_environment()

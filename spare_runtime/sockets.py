@@ -24,18 +24,31 @@ def open_sockets() -> dict[str, int]:
     return found
 
 
-def cut(targets: set[str]) -> int:
-    """Shut down those of `targets` that are connected over IP; returns how many. Listeners are left alone."""
+def cut(targets: set[str], but_port: int = 0) -> int:
+    """Shut down those of `targets` that are connected by TCP; returns how many. Listeners are left alone, and so are
+    connections that came in at `but_port`."""
     done = 0
     for target, number in open_sockets().items():
-        if target not in targets:
-            continue
-        try:
-            with socket.socket(fileno=os.dup(number)) as copy:
-                if copy.family in (socket.AF_INET, socket.AF_INET6):
-                    copy.getpeername()  # fails on a listener, and on what is not connected yet
-                    copy.shutdown(socket.SHUT_RDWR)
-                    done += 1
-        except OSError:
-            continue  # not connected, or gone meanwhile: nothing to cut
+        if target in targets:
+            with contextlib.suppress(OSError):  # not connected, or gone meanwhile: nothing to cut
+                done += _shut(target, os.dup(number), but_port)
     return done
+
+
+def _shut(target: str, copy: int, but_port: int) -> bool:
+    try:
+        if f"socket:[{os.fstat(copy).st_ino}]" != target:
+            os.close(copy)
+            return False  # the number belongs to something else by now
+        connection = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with connection:
+        if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
+            return False
+        connection.getpeername()  # fails on a listener, and on what is not connected yet
+        if connection.getsockname()[1] == but_port:
+            return False
+        connection.shutdown(socket.SHUT_RDWR)
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +12,13 @@ from spare_runtime.buffers import GradientBuffers
 from spare_runtime.ledger import Ledger
 from spare_runtime.parameters import checksum, digest
 from spare_runtime.regroup import Facts
+
+
+class Steppable(Protocol):
+    """What is asked of an optimizer."""
+
+    def step(self) -> object:
+        """Update the parameters from their gradients."""
 
 
 class Training:
@@ -22,7 +30,7 @@ class Training:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizers: Iterable[torch.optim.Optimizer],
+        optimizers: Iterable[Steppable],
         on_gradients: Callable[[], None] | None,
         ledger: Ledger,
         digests: bool,

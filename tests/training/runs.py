@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from spare_runtime.parameters import digest
@@ -107,7 +106,7 @@ def run(job: Path, *arguments: str) -> Run:
 def undisturbed_digest(steps: int, groups: int, micro_batches: int, seed: int = 0) -> str:
     """Parameters after a plain loop over every micro-batch, in one process, with no SPARe session."""
     model = integers.make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-4)
+    optimizer = integers.Descent(model, integers.RATE)
     for step in range(steps):
         for shard in range(groups):
             for index in range(micro_batches):
@@ -117,7 +116,7 @@ def undisturbed_digest(steps: int, groups: int, micro_batches: int, seed: int = 
             assert p.grad is not None
             p.grad *= 1.0 / (groups * micro_batches)
         optimizer.step()
-        optimizer.zero_grad()
+        model.zero_grad()
     return digest(model)
 
 

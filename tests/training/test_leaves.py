@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from spare.api.exit_codes import ExitCode
+from tests.training.processes import commits, is_loopback, listeners, processes_of, wait_for
 from tests.training.runs import check_survived, job_file, result, start
-
-
-def processes_of(folder: Path) -> list[int]:
-    """Processes whose environment or command names the run folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if str(folder).encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:  # gone meanwhile, or not ours to read
-            continue
-    return found
-
-
-def wait_for(what: str, condition: Callable[[], object], deadline: float = 40.0) -> object:
-    """The condition's first true value."""
-    until = time.monotonic() + deadline
-    while time.monotonic() < until:
-        if value := condition():
-            return value
-        time.sleep(0.02)  # a look at another process, not a wait for time to pass
-    raise AssertionError(f"waited {deadline} s for {what}")
-
-
-def commits(folder: Path) -> int:
-    """Commits in all ledgers of the runs in `folder`."""
-    return sum(p.read_text().count('"commits"') for p in folder.glob("runs/*/ledger/*.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -51,10 +20,13 @@ def commits(folder: Path) -> int:
     ],
 )
 def test_a_signal_ends_the_run_and_every_process(tmp_path: Path, sig: signal.Signals, code: ExitCode) -> None:
-    """Ctrl-C, and SIGTERM, in the middle of training."""
+    """Ctrl-C, and SIGTERM, in the middle of training. Until then every listening socket is a loopback one (F58)."""
     job = job_file(tmp_path, env={"STEPS": "100000"})
     process = start(job)
     wait_for("the first commits", lambda: commits(tmp_path) > 8)
+    open_to = listeners(processes_of(tmp_path))
+    assert len(open_to) >= 12, open_to  # each group: agent, store, gloo
+    assert all(is_loopback(address) for address in open_to), open_to
 
     process.send_signal(sig)
     done = result(process, job)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 
-import torch
-
 from spare_runtime import Session
-from tests.training.scripts.integers import loss_of, make_model
+from tests.training.scripts.integers import RATE, Descent, loss_of, make_model
 
 
 def main() -> None:
@@ -17,7 +15,7 @@ def main() -> None:
     if raises and at == "import":
         raise ImportError("no module named 'flux_capacitor'")
     model = make_model()
-    with Session(model, torch.optim.SGD(model.parameters(), lr=0.1)) as session:
+    with Session(model, [Descent(model, RATE)]) as session:
         for step in session.steps(until=6):
             for _ in step:
                 if raises and str(step.number) == at:
