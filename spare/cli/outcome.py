@@ -35,7 +35,9 @@ class Outcome:
             "lost": self.audit.lost,
             "repeated": self.audit.repeated,
             "recoveries": [
-                {"groups": list(r.groups), "step": r.step} | {part: _seconds(r, part) for part in PARTS}
+                {"groups": list(r.groups), "step": r.step}
+                | {part: _seconds(r, part) for part in PARTS}
+                | {"decided_at": r.decided_at, "reason": r.reason}
                 for r in self.recoveries
             ],
             "loss": self.snapshot.loss,
@@ -81,7 +83,7 @@ def conclude(
     if signalled is not None and code == ExitCode.INTERRUPTED:
         code = signalled
     if audit.problems and code == ExitCode.COMPLETE:
-        code = ExitCode.USER_ERROR
+        code = ExitCode.INEXACT
     moments = list(_moments(ledgers))
     recoveries = tuple(_since_the_failure(recovery, moments) for recovery in snapshot.recoveries)
     return Outcome(snapshot, audit, recoveries, int(code), folder)
