@@ -61,18 +61,9 @@ class RunFolder:
         try:
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            # No fsync: it takes tens of milliseconds of every recovery, and a power loss takes every process of a
+            # local run along, so that nobody is left whom a lost document could contradict.
             os.replace(temporary, self.path / name)
         except BaseException:
             os.unlink(temporary)
             raise
-        self._sync()
-
-    def _sync(self) -> None:
-        """Make the new name durable too: a rename lives in the folder, not in the file."""
-        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
