@@ -4,9 +4,9 @@ Real processes, killed with SIGKILL from outside at random moments of a step. 4 
 micro-batch is a sleep, as a step on an accelerator is for the CPU, so that what is measured is the recovery and not the
 contention of the workers for two cores. Each run takes two kills (three hosts a shard), worker and whole group in turn.
 
-Per kill, in milliseconds: notice (SIGKILL until the coordinator's first sign of it), detect (until the loss was decided),
-plan (until the new plan was pushed), regroup (until every survivor runs under it), patch (until the first commit),
-total (SIGKILL until the first commit by anybody). The last line is one JSON object of all figures.
+Per kill, in milliseconds: notice (SIGKILL until the coordinator's first sign of it), detect (until the loss was
+decided), plan (until the new plan was pushed), regroup (until every survivor runs under it), patch (until the first
+commit), total (SIGKILL until the first commit by anybody). The last line is one JSON object of all figures.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def _figures(recovery: dict[str, Any], killed: dict[int, float]) -> dict[str, fl
 
 def _report(found: list[dict[str, float]], groups: int, step_seconds: float, parameters: int) -> None:
     click.echo(
-        f"{len(found)} kills, {groups} groups, step {1000 * step_seconds:.0f} ms, {parameters / 1e6:.2f} M parameters; ms"
+        f"{len(found)} kills, {groups} groups, step {1000 * step_seconds:.0f} ms, "
+        f"{parameters / 1e6:.2f} M parameters; milliseconds"
     )
     click.echo(f"{'':8} {'median':>8} {'min':>8} {'max':>8}")
     figures: dict[str, Any] = {"kills": len(found), "groups": groups, "step": step_seconds, "parameters": parameters}
@@ -144,9 +145,8 @@ def _report(found: list[dict[str, float]], groups: int, step_seconds: float, par
     figures["steps_lost"] = round(ratio, 2)
     if groups in GOAL:
         figures["goal"] = GOAL[groups]
-        click.echo(
-            f"goal: at most {GOAL[groups]} s in the median: {'met' if ratio * step_seconds <= GOAL[groups] else 'MISSED'}"
-        )
+        verdict = "met" if ratio * step_seconds <= GOAL[groups] else "MISSED"
+        click.echo(f"goal: at most {GOAL[groups]} s in the median: {verdict}")
     click.echo(json.dumps(figures))
 
 
