@@ -100,6 +100,9 @@ def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
 
 def _report(turn: Turn, message: wire.Up) -> None:
     here = turn.group(message.group)
+    if message.uid in here.past and isinstance(message, wire.Alive | wire.Exited | wire.Refusal):
+        turn.set(refused=turn.state.refused + 1)  # last words of a group that is lost: nothing to tell anybody
+        return
     if message.uid in here.past:
         _refuse(turn, message, f"incarnation {message.uid!r} is no more; {_present(here)}")
         return
@@ -135,7 +138,7 @@ def _refuse(turn: Turn, message: wire.Up, why: str) -> None:
 
 
 def _present(here: Group) -> str:
-    return f"the present one is {here.uid!r}" if here.uid else "none is known"
+    return f"the present one is {here.uid!r}" if here.uid and here.uid not in here.past else "none is present"
 
 
 def _hello(turn: Turn, hello: wire.Hello) -> None:
