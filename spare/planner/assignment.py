@@ -110,6 +110,9 @@ def least_cap(base: Assignment, live: Sequence[int], demand: Sequence[int], cap:
 
     Returns:
         The completed assignment and the least cap. Exact: a cap is given up only after a cut has proved it too low.
+
+    Raises:
+        ValueError: a shard has units to give and no live host, or ``base.load`` is not the load of ``base.rows``.
     """
     while True:
         limit = [0] * base.placement.groups
@@ -119,6 +122,8 @@ def least_cap(base: Assignment, live: Sequence[int], demand: Sequence[int], cap:
         cut = complete(work)
         if cut is None:
             return work, cap
+        if not cut.hosts:
+            raise ValueError("no cap can do: a shard has no live host, or loads and counts disagree")
         # The units of the cut's shards have nowhere else to go, so their average is a cap that is proved necessary.
         cap = max(cap + 1, -(-sum(demand[shard] for shard in cut.shards) // len(cut.hosts)))
 

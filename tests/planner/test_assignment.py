@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spare.planner import place
 from spare.planner.assignment import Assignment, Cut, complete, least_cap
 
@@ -69,3 +71,13 @@ def test_units_above_a_limit_are_given_away() -> None:
 
     assert complete(work) is None
     assert work.load == [3, 0, 1]
+
+
+def test_what_no_cap_can_do_is_an_error() -> None:
+    """Loads that the counts do not show, or a shard without a live host: an error, and no search without end."""
+    placement = place(3, 2, "Consecutive")  # shard 0 lies on groups 0 and 2
+
+    with pytest.raises(ValueError, match="no cap can do"):
+        least_cap(Assignment(placement, [(1, 0), (0, 0), (0, 0)], [5, 0, 0], [], {}), range(3), [1, 0, 0], 3)
+    with pytest.raises(ValueError, match="no cap can do"):
+        least_cap(Assignment(placement, [(0, 0)] * 3, [0, 0, 0], [], {0: 1}), [1], [1, 0, 0], 1)
