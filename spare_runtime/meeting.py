@@ -196,7 +196,7 @@ class Meeting:
             if not self._dropped:  # else its end closes the connections
                 self._group = group
         except Exception as error:  # noqa: BLE001  # told to the main thread, which raises it
-            self._failure = error
+            self._failure = error.with_traceback(None)  # its frames would keep the sockets open
         finally:
             self._connected.set()
 
