@@ -1,10 +1,10 @@
-"""The training loop with SPARe: groups of processes share the work, and a lost one costs nothing that was computed."""
+"""The training script: groups of processes share the work of each step, and those that are lost are made up for."""
 
 import sys
 
 import torch
-
 from gpt import BATCH, GPT, loss_of
+
 from spare_runtime import Session
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
@@ -15,5 +15,4 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 with Session(model, optimizer, micro_batch_size=BATCH) as session:
     for step in session.steps(until=STEPS):
         for micro in step:
-            loss = loss_of(model, micro.samples)
-            session.backward(loss)
+            session.backward(loss_of(model, micro.samples))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from spare.cli.outcome import Outcome
-from spare.cli.view import Pace, Run, live_groups
+from spare.cli.view import Pace, Run, furthest, live_groups
 from spare.coordinator.observe import Event, Snapshot
 
 
@@ -42,10 +42,10 @@ class JsonLines:
 
     def state(self, snapshot: Snapshot) -> None:
         """See Observer. One line per step, plan or new state: who draws a curve needs them all."""
-        now = time.monotonic()
-        self._pace.see(now, snapshot.step)
+        now, step = time.monotonic(), furthest(snapshot)
+        self._pace.see(now, step)
         pids = [group.pid for group in snapshot.groups]
-        news = (snapshot.step, snapshot.epoch, snapshot.state, snapshot.masked, pids)
+        news = (step, snapshot.epoch, snapshot.state, snapshot.masked, pids)
         if news == self._last:
             return
         self._last = news
@@ -53,7 +53,7 @@ class JsonLines:
             type="progress",
             at=time.time(),
             state=snapshot.state,
-            step=snapshot.step,
+            step=step,
             epoch=snapshot.epoch,
             loss=snapshot.loss,
             depth=snapshot.depth,

@@ -7,7 +7,7 @@ import time
 import click
 
 from spare.cli.outcome import Outcome
-from spare.cli.view import Pace, Run, live_groups
+from spare.cli.view import Pace, Run, furthest, live_groups
 from spare.coordinator.observe import Event, Snapshot
 
 EVERY = 1.0
@@ -42,10 +42,10 @@ class Lines:
 
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
-        now = time.monotonic()
-        self._pace.see(now, snapshot.step)
-        if snapshot.step != self._step and now - self._said >= EVERY:
-            self._said, self._step = now, snapshot.step
+        now, step = time.monotonic(), furthest(snapshot)
+        self._pace.see(now, step)
+        if step != self._step and now - self._said >= EVERY:
+            self._said, self._step = now, step
             click.echo(progress_line(snapshot, self._pace.at(now)))
 
     def end(self, outcome: Outcome) -> None:
@@ -57,6 +57,6 @@ def progress_line(snapshot: Snapshot, pace: float) -> str:
     """How far a run is, in one line."""
     loss = "" if snapshot.loss is None else f", loss {snapshot.loss:.4f}"
     return (
-        f"step {snapshot.step}{loss}, {pace:.1f} steps/s, {live_groups(snapshot)} groups, "
+        f"step {furthest(snapshot)}{loss}, {pace:.1f} steps/s, {live_groups(snapshot)} groups, "
         f"depth {snapshot.depth:.3g}, epoch {snapshot.epoch}, masked {snapshot.masked}"
     )

@@ -14,7 +14,7 @@ from rich.text import Text
 from spare.cli.curve import sparkline
 from spare.cli.lines import progress_line
 from spare.cli.outcome import Outcome
-from spare.cli.view import Pace, Run
+from spare.cli.view import Pace, Run, furthest
 from spare.coordinator.observe import Event, GroupSnapshot, Snapshot
 
 REDRAW = 0.25
@@ -58,9 +58,10 @@ class Terminal:
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
         self._snapshot = snapshot
-        self._pace.see(time.monotonic(), snapshot.step)
-        if snapshot.step != self._step and snapshot.loss is not None:
-            self._step = snapshot.step
+        step = furthest(snapshot)
+        self._pace.see(time.monotonic(), step)
+        if step != self._step and snapshot.loss is not None:
+            self._step = step
             self._losses.append(snapshot.loss)
         self._changed()
 

@@ -64,3 +64,8 @@ class Pace:
 def live_groups(snapshot: Snapshot) -> int:
     """Groups that take part."""
     return sum(group.state in ("active", "done") for group in snapshot.groups)
+
+
+def furthest(snapshot: Snapshot) -> int:
+    """Steps committed by whoever is furthest: what a step commits at one group, all commit. The loss is of this step."""
+    return max((group.step for group in snapshot.groups), default=snapshot.step)
