@@ -67,5 +67,5 @@ def live_groups(snapshot: Snapshot) -> int:
 
 
 def furthest(snapshot: Snapshot) -> int:
-    """Steps committed by whoever is furthest: what a step commits at one group, all commit. The loss is of this step."""
+    """Steps committed by whoever is furthest: what one commits, all commit. The snapshot's loss is of this step."""
     return max((group.step for group in snapshot.groups), default=snapshot.step)
