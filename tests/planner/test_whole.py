@@ -114,3 +114,24 @@ def test_the_solver_prefers_a_chain_of_cheap_changes() -> None:
 
     assert cover_at_least_cost(placement, [1, 1, 1], [[0, 5], [0, 0], [0, 9]], supplier)
     assert supplier == [0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_solver_is_exact_for_any_costs(seed: int) -> None:
+    """Costs of 0 to 9 and nothing supplied at first: the total is ortools' for every live set that can cover."""
+    rng = random.Random(seed)
+    n, r = rng.randrange(4, 25), rng.randrange(2, 5)
+    for placement in oracles.placements(n, min(r, n), seed):
+        live = sorted(rng.sample(range(n), rng.randrange((n + 1) // 2, n + 1)))
+        depth = rng.randrange(1, 4)
+        cost = [[rng.randrange(10) for _ in placement.offsets] for _ in range(n)]
+        limit = [depth if g in live else 0 for g in range(n)]
+        supplier = [-1] * n
+        covered = cover_at_least_cost(placement, limit, cost, supplier)
+
+        assert covered == (not oracles.wiped(placement, live) and oracles.fits(placement, live, [1] * n, depth))
+        if covered:
+            by_host = {(i, h): cost[i][j] for i in range(n) for j, h in enumerate(oracles.hosts_of(placement, i))}
+            total = sum(cost[i][layer] for i, layer in enumerate(supplier))
+            assert total == oracles.fewest_whole_moves(placement, live, by_host, depth)
+            assert all(sum(placement.hosts(i)[supplier[i]] == g for i in range(n)) <= depth for g in live)
