@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
     STALLED = 4, "a deadline passed, or failures went on without progress; who was awaited is shown", "spare run", False
     INEXACT = (
         5,
-        "the ledger shows a sample lost or counted twice: a defect of ours, please report it",
+        "a sample was lost or counted twice, or groups hold different parameters: a defect, please report it",
         "spare run",
         False,
     )

@@ -38,6 +38,7 @@ class EventReason(_Named):
     WIPE_OUT = "WipeOut", "some shard has no live host left"
     RESTARTED = "Restarted", "all groups began again from the checkpoint that is named"
     USER_ERROR = "UserError", "the training script raised an exception, whose text is shown"
+    DIVERGED = "Diverged", "groups that committed the same steps hold different parameters"
     STALLED = "Stalled", "a deadline passed, or failures went on without progress"
     INTERRUPTED = "Interrupted", "the run was ended from outside, by Ctrl-C or SIGTERM"
     COMPLETED = "Completed", "every step is committed"

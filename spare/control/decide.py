@@ -83,6 +83,8 @@ def _failed(turn: Turn) -> None:
         text = f"{head} [and {len(others)} more groups at the same time]" + (f"\n{rest}" if rest else "")
     if first.ours and first.type.endswith("Timeout"):
         turn.end(ExitCode.STALLED, EventReason.STALLED, text, (first.group,))
+    elif first.ours and first.type == "StateDiverged":
+        turn.end(ExitCode.INEXACT, EventReason.DIVERGED, text, (first.group,))
     else:
         turn.end(ExitCode.USER_ERROR, EventReason.USER_ERROR, text, (first.group,))
 
@@ -141,12 +143,7 @@ def _all_done(state: State) -> bool:
     plan = state.plan
     if plan is None:
         return False
-    said = [state.groups[m.group] for m in plan.members if _was(state, m.group, m.uid)]
-    return len(said) == len(plan.members) and all(here.done is not None for here in said)
-
-
-def _was(state: State, group: int, uid: str) -> bool:
-    return state.groups[group].uid == uid
+    return all(state.groups[m.group].uid == m.uid and state.groups[m.group].done is not None for m in plan.members)
 
 
 def _completed(turn: Turn) -> None:
@@ -160,7 +157,7 @@ def _completed(turn: Turn) -> None:
     if len(digests) > 1:
         parts = "; ".join(f"groups {', '.join(map(str, who))}: {digest[:16]}" for digest, who in digests.items())
         text = f"the parameters differ after the last step, {state.step}: {parts}"
-        turn.end(ExitCode.USER_ERROR, EventReason.USER_ERROR, text, state.plan.groups)
+        turn.end(ExitCode.INEXACT, EventReason.DIVERGED, text, state.plan.groups)
         return
     recovery.closed(turn)
     turn.set(finishing=True, digest=next(iter(digests)), suspicions=(), losses=(), probe=None)

@@ -87,7 +87,7 @@ def test_different_digests_fail_the_job_and_say_who_differs() -> None:
     drive.do(drive.done(0), drive.done(1, digest="x"), drive.done(2), drive.done(3))
 
     assert drive.end is not None
-    assert drive.end.code != ExitCode.COMPLETE
+    assert drive.end.code == ExitCode.INEXACT
     assert "groups 0, 2, 3: d; groups 1: x" in drive.end.verdict
 
 
@@ -131,6 +131,7 @@ def test_the_same_exception_everywhere_is_one_end() -> None:
     [
         ("RendezvousTimeout", ExitCode.STALLED),
         ("PlanTimeout", ExitCode.STALLED),
+        ("StateDiverged", ExitCode.INEXACT),
         ("SessionMisuse", ExitCode.USER_ERROR),
     ],
 )
