@@ -184,9 +184,13 @@ class Agent:
     def _refuses(self, first: wire.Message) -> str | None:
         if not isinstance(first, wire.Attach):
             return f"the first message must be 'attach', not {first.kind!r}"
-        if not hmac.compare_digest(first.token, self.env.token):
+        if not self._knows_us(first.token):
             return "'attach' without this job's token"
         return wire.stale(first, job=self.env.job, uid=self.env.uid)
+
+    def _knows_us(self, token: str) -> bool:
+        # As bytes: texts that are not ASCII cannot be compared in constant time.
+        return hmac.compare_digest(token.encode(errors="replace"), self.env.token.encode(errors="replace"))
 
     def _welcome(self) -> None:
         base = self.hello or wire.Hello(job=self.env.job, uid=self.env.uid, epoch=0, group=self.env.group)
@@ -248,7 +252,7 @@ class Agent:
         try:
             async with asyncio.timeout(self.env.dead_after):
                 hello = wire.read(await reader.readline())
-            if not isinstance(hello, wire.Hello) or not hmac.compare_digest(hello.token, self.env.token):
+            if not isinstance(hello, wire.Hello) or not self._knows_us(hello.token):
                 raise wire.Refused(f"a worker must open with 'hello' and the token, not {hello.kind!r}")
             if (why := wire.stale(hello, job=self.env.job, uid=self.env.uid)) is not None:
                 raise wire.Refused(why)

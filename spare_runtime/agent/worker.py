@@ -34,23 +34,36 @@ class Worker:
             OSError: the command cannot be run; the text names it.
         """
         parent = os.getpid()
-        self.process = await asyncio.create_subprocess_exec(
-            *command,
-            env=dict(env),
-            stdin=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=lambda: die_with(parent),  # this process has one thread
-        )
-        self._pump = asyncio.create_task(self._copy_stderr())
+        # A pipe of ours: with asyncio's own, `wait` waits until the worker's children have closed it, too (Python 3.11).
+        reader, writer = os.pipe()
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                *command,
+                env=dict(env),
+                stdin=asyncio.subprocess.DEVNULL,
+                stderr=writer,
+                start_new_session=True,
+                preexec_fn=lambda: die_with(parent),  # this process has one thread
+            )
+        except OSError:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        self._pump = asyncio.create_task(self._copy_stderr(reader))
 
-    async def _copy_stderr(self) -> None:
-        assert self.process is not None
-        assert self.process.stderr is not None
-        while chunk := await self.process.stderr.read(65536):
-            sys.stderr.buffer.write(chunk)
-            sys.stderr.buffer.flush()
-            self._tail.extend(chunk.decode(errors="replace").splitlines())
+    async def _copy_stderr(self, pipe: int) -> None:
+        stream = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(pipe, "rb", buffering=0)
+        )
+        try:
+            while chunk := await stream.read(65536):
+                sys.stderr.buffer.write(chunk)
+                sys.stderr.buffer.flush()
+                self._tail.extend(chunk.decode(errors="replace").splitlines())
+        finally:
+            transport.close()
 
     async def ended(self) -> int:
         """Wait for the end. A signal's death is told at once; after any other, stderr is first read to its end."""

@@ -1,0 +1,191 @@
+"""Ends of agents and workers: each is told, and none leaves a process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spare.api import wire
+from tests.runtime.agent.stage import AGENT, acting, lives, until
+from tests.runtime.plans import JOB, UID
+
+ME: dict[str, Any] = {"job": JOB, "uid": UID, "epoch": 0}
+
+
+def test_a_killed_worker_is_told_at_once(tmp_path: Path) -> None:
+    """The first of all ways to notice a loss: the agent sees its own child end."""
+    with acting(tmp_path) as stage:
+        line = stage.ready()
+        began = time.monotonic()
+        os.kill(stage.worker(), signal.SIGKILL)
+        exited = line.next(wire.Exited)
+
+        assert (exited.code, exited.signal) == (None, 9)
+        assert time.monotonic() - began < 0.5
+        line.send(wire.Stop(**ME, reason="noted"))
+        assert stage.ends() == 128 + 9
+
+
+def test_an_error_s_last_words_are_told(tmp_path: Path) -> None:
+    """The exit code, and the end of what it wrote on stderr; the agent ends with the same code."""
+    with acting(tmp_path, "exit:3") as stage:
+        line = stage.attached()
+        exited = line.next(wire.Exited)
+
+        assert (exited.code, exited.signal) == (3, None)
+        assert exited.tail.endswith("first line\nthe reason why")
+        assert "the reason why" in stage.stderr()
+        line.send(wire.Stop(**ME, reason="noted"))
+        assert stage.ends() == 3
+
+
+def test_a_worker_that_ends_well_has_no_last_words(tmp_path: Path) -> None:
+    """Warnings on stderr are no reason for anything."""
+    with acting(tmp_path, "exit:0") as stage:
+        line = stage.attached()
+
+        assert line.next(wire.Exited).tail == ""
+        line.send(wire.Stop(**ME, reason="noted"))
+        assert stage.ends() == 0
+
+
+def test_an_exit_is_told_to_who_attaches_later(tmp_path: Path) -> None:
+    """The operator was away when it happened."""
+    with acting(tmp_path, "exit:3") as stage:
+        until(lambda: "the reason why" in stage.stderr(), "the worker has ended")
+        line = stage.attached()
+
+        assert line.next(wire.Exited).code == 3
+        assert line.next(wire.Alive).worker == "exited"
+
+
+def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Exit code 127, as of a shell, and the name in the text."""
+    with acting(tmp_path, command=["no-such-command", "x"]) as stage:
+        line = stage.attached()
+        exited = line.next(wire.Exited)
+
+        assert exited.code == 127
+        assert "no-such-command" in exited.tail
+        line.send(wire.Probe(**ME, nonce=3))
+        assert line.next(wire.Alive, lambda a: a.nonce == 3).worker == "exited"
+        line.send(wire.Stop(**ME, reason="noted"))
+        assert stage.ends() == 127
+
+
+def test_a_killed_agent_takes_its_worker_along(tmp_path: Path) -> None:
+    """A worker without an agent is no member of any plan."""
+    with acting(tmp_path) as stage:
+        stage.ready()
+        worker = stage.worker()
+        stage.process.kill()
+
+        until(lambda: not lives(worker), "the worker is gone")
+        assert stage.ends() == -9
+
+
+def test_a_killed_agent_takes_a_stopped_worker_along(tmp_path: Path) -> None:
+    """SIGKILL reaches what is frozen as well."""
+    with acting(tmp_path) as stage:
+        stage.ready()
+        worker = stage.worker()
+        os.kill(worker, signal.SIGSTOP)
+        stage.process.kill()
+
+        until(lambda: not lives(worker), "the worker is gone")
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
+def test_children_of_a_worker_end_with_it(tmp_path: Path, sig: signal.Signals) -> None:
+    """Data loaders hold memory, ports and devices that the next worker needs."""
+    with acting(tmp_path, "fork") as stage:
+        line = stage.ready()
+        until(lambda: len(stage.family()) == 3, "agent, worker and child are there")
+        os.kill(stage.worker(), sig)
+        line.next(wire.Exited)
+        line.send(wire.Stop(**ME, reason="noted"))
+        stage.ends()
+
+        until(lambda: not stage.family(), "nothing is left")
+
+
+@pytest.mark.parametrize("orders", [(), ("fork",), ("deaf",), ("deaf", "silent"), ("fork", "silent")])
+def test_stop_ends_everything(tmp_path: Path, orders: tuple[str, ...]) -> None:
+    """Also a worker that ignores SIGTERM, or has not said hello yet."""
+    with acting(tmp_path, *orders) as stage:
+        line = stage.attached() if "silent" in orders else stage.ready()
+        stage.worker()
+        line.send(wire.Stop(**ME, reason="the job is over"))
+
+        assert stage.ends() == 143
+        until(lambda: not stage.family(), "nothing is left")
+        assert "stopping: the job is over" in stage.stderr()
+
+
+def test_stop_ends_a_frozen_worker(tmp_path: Path) -> None:
+    """It is woken, so that it can end, or killed."""
+    with acting(tmp_path) as stage:
+        line = stage.ready()
+        os.kill(stage.worker(), signal.SIGSTOP)
+        line.send(wire.Stop(**ME, reason="the job is over"))
+
+        assert stage.ends() == 143
+        assert not lives(stage.worker())
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_agent_and_worker(tmp_path: Path, sig: signal.Signals) -> None:
+    """As a kubelet, or a person, asks for it."""
+    with acting(tmp_path, "fork") as stage:
+        stage.ready()
+        stage.process.send_signal(sig)
+
+        assert stage.ends() == 143
+        until(lambda: not stage.family(), "nothing is left")
+        assert f"stopping: {sig.name} received" in stage.stderr()
+
+
+def test_the_worker_may_not_come_with_another_token(tmp_path: Path) -> None:
+    """Whoever finds the agent's socket cannot speak for the group."""
+    command = "SPARE_TOKEN=guess exec python {} $0".format(Path(__file__).parent / "worker_script.py")
+    with acting(tmp_path, command=["bash", "-c", command, str(tmp_path / "heard")]) as stage:
+        line = stage.attached()
+        until(lambda: "worker refused" in stage.stderr(), "the agent refuses it")
+
+        assert line.next(wire.Exited)
+        assert not any(isinstance(m, wire.Hello) and m.pid for m in line.seen)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "named"),
+    [
+        ([], {}, "no command to run"),
+        (["--"], {}, "no command to run"),
+        (["--verbose", "x"], {}, "no command to run"),
+        (["--", "true"], {"SPARE_GROUP": "x"}, "SPARE_GROUP='x'"),
+        (["--", "true"], {}, "SPARE_JOB is not set"),
+    ],
+)
+def test_misuse_is_named(arguments: list[str], env: dict[str, str], named: str) -> None:
+    """With exit code 2, and no traceback."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("SPARE_")}
+    known = {"SPARE_JOB": "j", "SPARE_UID": "u", "SPARE_TOKEN": "t"} if env else {}
+    ran = subprocess.run([str(AGENT), *arguments], env=clean | known | env, capture_output=True, text=True)
+
+    assert ran.returncode == 2
+    assert named in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_agent_needs_no_torch() -> None:
+    """It starts in a moment, and runs where torch cannot."""
+    code = "import sys, spare_runtime.agent.main; print([m for m in sys.modules if m.partition('.')[0] == 'torch'])"
+
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout.strip() == b"[]"

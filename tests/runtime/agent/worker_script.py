@@ -1,0 +1,51 @@
+"""A worker without torch: it says hello to its agent, shows every line that it gets, and does what its arguments say.
+
+Run as a script under `spare-agent`. What it hears is appended to the file in its first argument; each further argument
+is one thing to do after hello: `say:JSON` sends a line, `fork` leaves a child behind, `exit:CODE` ends with a message
+on stderr; `silent` never says hello, `deaf` ignores SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+
+from spare.api import wire
+from spare_runtime.config import read_environment
+
+
+def main() -> None:
+    """Speak with the agent until it hangs up."""
+    heard, *orders = sys.argv[1:]
+    env = read_environment()
+    assert env.agent is not None
+    if "deaf" in orders:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with open(heard, "a", buffering=1) as shown, socket.socket(socket.AF_UNIX) as line:
+        print(f"pid {os.getpid()}", file=shown)
+        if "silent" in orders:
+            time.sleep(600)
+        line.connect("\0" + env.agent[1:])
+        me = {"job": env.job, "uid": env.uid, "epoch": 0, "group": env.group}
+        line.sendall(wire.Hello(**me, pid=os.getpid(), store="127.0.0.1:29500", token=env.token).line())  # type: ignore[arg-type]
+        for order in orders:
+            what, _, argument = order.partition(":")
+            if what == "say":
+                line.sendall(argument.encode() + b"\n")
+            elif what == "fork":
+                if os.fork() == 0:
+                    time.sleep(600)
+            elif what == "exit":
+                print("first line\nthe reason why", file=sys.stderr)  # noqa: T201
+                sys.exit(int(argument))
+        with line.makefile("r") as lines:
+            for text in lines:
+                print(text, end="", file=shown)
+        print("end", file=shown)
+
+
+if __name__ == "__main__":
+    main()
