@@ -86,8 +86,12 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     coordinator = Coordinator(config, backend, token=launch.token, observers=[view])
     view.begin(Run(launch.job, spec.groups, redundancy, spec.micro_batches, launch.folder, order.script))
     ending = _Ending(coordinator, backend, view)
-    with ending.watched():
-        snapshot = await coordinator.run()
+    try:
+        with ending.watched():
+            snapshot = await coordinator.run()
+    except BaseException:
+        view.broken()
+        raise
     ledgers = await asyncio.to_thread(backend.folder.ledgers)
     outcome = conclude(
         snapshot, ledgers, audit(ledgers, spec.groups, spec.micro_batches), launch.folder, ending.exit_code

@@ -63,6 +63,9 @@ class JsonLines:
             pids=pids,
         )
 
+    def broken(self) -> None:
+        """See View."""
+
     def end(self, outcome: Outcome) -> None:
         """See View."""
         self._say(**outcome.as_json())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import click
 
@@ -17,7 +18,8 @@ EVERY = 1.0
 class Lines:
     """`View` in plain text."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._pace = Pace()
         self._said = float("-inf")
         self._step = 0
@@ -42,11 +44,14 @@ class Lines:
 
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
-        now, step = time.monotonic(), furthest(snapshot)
+        now, step = self._clock(), furthest(snapshot)
         self._pace.see(now, step)
         if step != self._step and now - self._said >= EVERY:
             self._said, self._step = now, step
             click.echo(progress_line(snapshot, self._pace.at(now)))
+
+    def broken(self) -> None:
+        """See View."""
 
     def end(self, outcome: Outcome) -> None:
         """See View."""

@@ -67,13 +67,17 @@ class Terminal:
 
     def end(self, outcome: Outcome) -> None:
         """See View."""
+        self.broken()
+        for line in outcome.lines():
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def broken(self) -> None:
+        """See View."""
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
         self._live.update(self.picture(), refresh=True)
         self._live.stop()
-        for line in outcome.lines():
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     # --- drawing ----------------------------------------------------------------------------------------------------
 

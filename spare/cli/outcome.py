@@ -102,7 +102,10 @@ def _moments(ledgers: Mapping[str, Iterable[bytes]]) -> Iterable[_Moment]:
     for name, lines in ledgers.items():
         for line in lines:
             if b'"fault"' in line:
-                entry = json.loads(line)
+                try:
+                    entry = json.loads(line)
+                except ValueError:  # torn: it died while it wrote
+                    continue
                 yield _Moment(int(name.split("-")[1]), int(entry["step"]), float(entry["at"]))
 
 

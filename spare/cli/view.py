@@ -39,6 +39,9 @@ class View(Observer, Protocol):
     def end(self, outcome: Outcome) -> None:
         """No process is left; this is what came of it."""
 
+    def broken(self) -> None:
+        """The run ends with an exception, which will be shown: leave the terminal as it was."""
+
 
 class Pace:
     """Steps per second over the last few seconds."""
