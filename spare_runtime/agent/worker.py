@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from spare.api import wire
@@ -24,7 +23,7 @@ class Worker:
         self.process: asyncio.subprocess.Process | None = None
         self.code: int | None = None
         """As `Process.returncode`: negative is a signal; None while it runs."""
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._last_bytes = b""
         self._pump: asyncio.Task[None] | None = None
 
     async def start(self, command: Sequence[str], env: Mapping[str, str]) -> None:
@@ -34,7 +33,7 @@ class Worker:
             OSError: the command cannot be run; the text names it.
         """
         parent = os.getpid()
-        # A pipe of ours: with asyncio's own, `wait` waits until the worker's children have closed it, too (Python 3.11).
+        # A pipe of ours: with asyncio's own, `wait` waits until the worker's children closed it, too (Python 3.11).
         reader, writer = os.pipe()
         try:
             self.process = await asyncio.create_subprocess_exec(
@@ -61,7 +60,7 @@ class Worker:
             while chunk := await stream.read(65536):
                 sys.stderr.buffer.write(chunk)
                 sys.stderr.buffer.flush()
-                self._tail.extend(chunk.decode(errors="replace").splitlines())
+                self._last_bytes = (self._last_bytes + chunk)[-4 * TAIL_CHARACTERS :]
         finally:
             transport.close()
 
@@ -87,7 +86,8 @@ class Worker:
 
     def tail(self) -> str:
         """The last lines of its stderr."""
-        return "\n".join(self._tail)[-TAIL_CHARACTERS:]
+        lines = self._last_bytes.decode(errors="replace").splitlines()
+        return "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
 
     def send(self, sig: signal.Signals) -> None:
         """Signal all its processes; that there are none left is fine."""

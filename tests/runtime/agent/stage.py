@@ -58,7 +58,8 @@ class Line:
 
     def attach(self, **changed: Any) -> None:
         """The first message."""
-        self.send(wire.Attach(**{"job": JOB, "uid": UID, "epoch": 0, "token": TOKEN, "coordinator": "c"} | changed))
+        known: dict[str, Any] = {"job": JOB, "uid": UID, "epoch": 0, "token": TOKEN, "coordinator": "c"}
+        self.send(wire.Attach(**known | changed))
 
     def next(self, kind: type[M], fits: Callable[[M], bool] = lambda _: True) -> M:
         """The next message of a kind, past others."""
@@ -162,7 +163,7 @@ def acting(folder: Path, *orders: str, command: list[str] | None = None, **env: 
         "SPARE_HEARTBEAT": "0.2",
         "SPARE_DEAD_AFTER": "5",
     }
-    worker = command or [sys.executable, str(WORKER), str(folder / "heard"), *orders]
+    worker = command or [sys.executable, "-I", "-S", str(WORKER), str(folder / "heard"), *orders]
     with open(folder / "stderr", "wb") as stderr:
         process = subprocess.Popen(
             [str(AGENT), "--", *worker], env=told | env, pass_fds=[writer], stderr=stderr, stdin=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""A worker without torch: it says hello to its agent, shows every line that it gets, and does what its arguments say.
+"""A worker of the standard library alone: it says hello to its agent, shows what it gets, and follows its arguments.
 
 Run as a script under `spare-agent`. What it hears is appended to the file in its first argument; each further argument
 is one thing to do after hello: `say:JSON` sends a line, `fork` leaves a child behind, `exit:CODE` ends with a message
@@ -7,30 +7,28 @@ on stderr; `silent` never says hello, `deaf` ignores SIGTERM.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import sys
 import time
 
-from spare.api import wire
-from spare_runtime.config import read_environment
-
 
 def main() -> None:
     """Speak with the agent until it hangs up."""
     heard, *orders = sys.argv[1:]
-    env = read_environment()
-    assert env.agent is not None
+    env = os.environ
     if "deaf" in orders:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with open(heard, "a", buffering=1) as shown, socket.socket(socket.AF_UNIX) as line:
         print(f"pid {os.getpid()}", file=shown)
         if "silent" in orders:
             time.sleep(600)
-        line.connect("\0" + env.agent[1:])
-        me = {"job": env.job, "uid": env.uid, "epoch": 0, "group": env.group}
-        line.sendall(wire.Hello(**me, pid=os.getpid(), store="127.0.0.1:29500", token=env.token).line())  # type: ignore[arg-type]
+        line.connect("\0" + env["SPARE_AGENT"][1:])
+        me = {"job": env["SPARE_JOB"], "uid": env["SPARE_UID"], "epoch": 0, "group": int(env["SPARE_GROUP"])}
+        hello = {"kind": "hello", "protocol": 1, "pid": os.getpid(), "store": "127.0.0.1:29500"} | me
+        line.sendall(json.dumps(hello | {"token": env["SPARE_TOKEN"]}).encode() + b"\n")
         for order in orders:
             what, _, argument = order.partition(":")
             if what == "say":
