@@ -50,6 +50,7 @@ class AgentLine:
         try:
             self._socket.connect("\0" + env.agent[1:] if env.agent.startswith("@") else env.agent)
         except OSError as error:
+            self._socket.close()
             raise OSError(
                 error.errno, f"the agent of group {env.group} does not answer at {env.agent}: {error}"
             ) from error
@@ -57,6 +58,8 @@ class AgentLine:
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
         self._flushed = threading.Event()
+        self._queueing = threading.Lock()
+        """Held where the queue and `_flushed` are changed or compared together."""
         self._thread = threading.Thread(target=self._run, name="spare-agent-line", daemon=True)
 
     def start(self, store: str) -> None:
@@ -73,8 +76,10 @@ class AgentLine:
 
     def send(self, message: wire.Up) -> None:
         """Queue a report; never blocks."""
-        self._flushed.clear()
-        self._queue.append(message.line())
+        line = message.line()
+        with self._queueing:
+            self._flushed.clear()
+            self._queue.append(line)
         self._poke()
 
     def flush(self, deadline: float) -> bool:
@@ -116,8 +121,9 @@ class AgentLine:
             return
         except OSError as error:
             self._agent_is_gone(str(error))
-        if not self._queue:
-            self._flushed.set()
+        with self._queueing:
+            if not self._queue:
+                self._flushed.set()
 
     def _read(self, incoming: bytearray) -> None:
         try:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch.multiprocessing
 from torch.utils.data import default_collate
 
+from spare.api.exit_codes import ExitCode
 from spare_runtime.permutation import Permutation
 from spare_runtime.randomness import seed_all, seed_of
 
@@ -160,8 +164,17 @@ _worker_fetch: Callable[[list[int], int], Any] | None = None
 
 def _begin(fetch: Callable[[list[int], int], Any]) -> None:
     global _worker_fetch
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     _worker_fetch = fetch
+
+
+def _end_with_parent() -> None:
+    """A killed training process ends nobody, and its pool's processes would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(ExitCode.SIGTERM)
 
 
 def _in_worker(indices: list[int], seed: int) -> Any:
