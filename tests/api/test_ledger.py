@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spare.api.ledger import Audit, audit
@@ -170,6 +170,7 @@ def test_scripted_failures_are_no_entries() -> None:
     assert audit(ledgers, N, M).exact
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 4),
     st.integers(1, 4),

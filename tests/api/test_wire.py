@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spare.api import wire
@@ -109,6 +109,7 @@ def refused(raw: bytes) -> str:
     return str(reason.value)
 
 
+@settings(deadline=None)
 @given(MESSAGES)
 def test_every_message_comes_back_as_it_was(message: wire.Message) -> None:
     """On one line, whatever texts are in it."""
@@ -119,6 +120,7 @@ def test_every_message_comes_back_as_it_was(message: wire.Message) -> None:
     assert read(sent) == message
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200) | MESSAGES.flatmap(lambda m: st.integers(0, 200).map(lambda cut: m.line()[:cut])))
 def test_anything_is_read_or_refused(raw: bytes) -> None:
     """Noise and torn messages never raise anything else."""
@@ -196,6 +198,7 @@ def test_a_plan_that_cannot_be_met_is_refused(change: dict[str, str]) -> None:
 # --- addresses and groups -------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(HOSTS, st.integers(1, 65535))
 def test_addresses_survive_being_text(host: str, port: int) -> None:
     """IPv6 hosts are not cut at their first colon."""
@@ -218,6 +221,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         Address.parse(text)
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 2000)))
 def test_groups_survive_being_text(groups: set[int]) -> None:
     """Ascending, whatever the order they came in."""
