@@ -62,7 +62,10 @@ def test_mean_depth_is_about_two_at_the_papers_best_redundancy() -> None:
     assert mean_depth(4, 4) >= 1.0
 
 
-@pytest.mark.parametrize(("groups", "best"), [(1, 1), (2, 1), (8, 3), (9, 4), (200, 8), (600, 10), (1000, 10), (10000, 14)])
+@pytest.mark.parametrize(
+    ("groups", "best"),
+    [(1, 1), (2, 1), (8, 3), (9, 4), (143, 7), (144, 8), (200, 8), (600, 10), (1000, 10), (10000, 14)],
+)
 def test_best_redundancy_is_the_formulas(groups: int, best: int) -> None:
     """floor(log2 N + 0.833)."""
     assert best_redundancy(groups) == best
