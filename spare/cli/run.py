@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import click
 
 from spare.api.document import Path as Place
 from spare.api.job import SPAReJob
+from spare.api.spec import OnPoison, OnStraggler, OnWipeOut, Scheduler, Spec
 from spare.cli.conduct import Order, conduct, prepare
 from spare.cli.job_file import overrides_of, read_job
 from spare.cli.json_lines import JsonLines
@@ -135,11 +136,35 @@ def _fits_this_machine(job: SPAReJob, env: dict[str, str]) -> None:
             f"a local run has one process per group; spec.podsPerGroup ({spec.pods_per_group}) and spec.procPerPod "
             f"({spec.proc_per_pod}) must be 1"
         )
+    unheeded = list(_unheeded(spec))
+    if unheeded:
+        raise click.UsageError(
+            "this version of a local run would not heed\n" + "\n".join(f"  {line}" for line in unheeded)
+        )
     missing = [name for name in spec.trainer.from_cluster if name not in env]
     if missing:
         raise click.UsageError(
             f"only a cluster can fill {', '.join(missing)} (valueFrom); give --env NAME=VALUE for each"
         )
+
+
+def _unheeded(spec: Spec) -> Iterator[str]:
+    """Settings that ask for what a local run cannot do yet: each with its value and what may stand there today."""
+    policy = spec.run_policy
+    today = (
+        ("spec.onWipeOut", spec.on_wipe_out, OnWipeOut.FAIL),
+        ("spec.onPoison", spec.on_poison, OnPoison.FAIL),
+        ("spec.onStraggler", spec.on_straggler, OnStraggler.REPORT),
+        ("spec.scheduler", spec.scheduler, Scheduler.MICRO_BATCHES),
+        ("spec.spares", spec.spares, 0),
+        ("spec.minGroups", spec.groups_to_start, spec.groups),
+        ("spec.checkpoint.path", spec.checkpoint.path, None),
+        ("spec.runPolicy.suspend", policy.suspend, False),
+        ("spec.runPolicy.activeDeadlineSeconds", policy.active_deadline_seconds, None),
+    )
+    for path, value, allowed in today:
+        if value != allowed:
+            yield f"{path}: {value} (allowed today: {'not set' if allowed is None else allowed})"
 
 
 def _view(as_json: bool, plain: bool) -> View:
