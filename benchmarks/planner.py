@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a benchmark prints)
 """How fast, how deep, how many moves: the planner against scipy's flow and a greedy rule, on one core.
 
 One more random failure at a time from full health to the wipe-out. What is timed is the whole call of `reorder`, the
@@ -9,6 +8,7 @@ The last line is one JSON of all figures.
 Run: python benchmarks/planner.py [--seconds 60]
 """
 
+# ruff: noqa: T201 (a benchmark prints)
 from __future__ import annotations
 
 import argparse
