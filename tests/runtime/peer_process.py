@@ -85,20 +85,21 @@ class Member:
         self.met.drop()
 
     def rounds(self, plans: list[Plan], meetings_fail: bool) -> tuple[int, int]:
-        """Meet under plan after plan; descriptors and threads at the end."""
+        """Meet under plan after plan; how many descriptors and threads are left over by it."""
+        before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
         for plan in plans:
-            self.meet(plan, 10.0, 1.0)
+            self.meet(plan, 10.0, 1.0 if meetings_fail else 10.0)
             self.enter()
             self.exchange("")
             if not meetings_fail:
                 self.reduce(1.0)
         self.drop()
         self.meeting = None
-        until = time.monotonic() + 5
-        while threading.active_count() > 2 and time.monotonic() < until:
+        until = time.monotonic() + 10
+        while threading.active_count() > threads and time.monotonic() < until:
             time.sleep(0.01)
         gc.collect()
-        return len(os.listdir("/proc/self/fd")), threading.active_count()
+        return len(os.listdir("/proc/self/fd")) - before, threading.active_count() - threads
 
     def pid(self) -> int:
         """This process."""

@@ -1,0 +1,306 @@
+"""Sessions in a world of one group, each against an agent's end in this process; prints what came of each, as JSON.
+
+Run as a script, because a session's process ends when its agent does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spare.api import wire
+from spare.planner import healthy, place
+from spare_runtime import Micro, Session
+
+M, STEPS, RATE = 3, 4, 0.25
+HERE = {"SPARE_JOB": "j", "SPARE_GROUP": "0", "SPARE_UID": "u", "SPARE_TOKEN": "t", "SPARE_RENDEZVOUS_TIMEOUT": "20"}
+KEPT: list[Any] = []
+"""What must live as long as this process: a session whose agent hangs up ends it."""
+
+
+def part(epoch: int, base: int, store: str) -> wire.Plan:
+    """A plan with one group, which leads, hosts everything and computes it."""
+    placement = place(1, 1)
+    return wire.Plan(
+        job="j",
+        uid="u",
+        epoch=epoch,
+        base=base,
+        digest=f"d{epoch}",
+        group=0,
+        admission=1,
+        origin=1,
+        members="0",
+        leader=store,
+        leader_group=0,
+        placement=wire.PlacementRule(groups=1, redundancy=1, offsets=placement.offsets, strategy="Golomb"),
+        micro_batches=M,
+        schedule=healthy(placement, M).ranges(0),
+        reason="a test",
+    )
+
+
+class AgentEnd:
+    """The agent's side: gives the first plan to who says hello, ends the job when it is done."""
+
+    def __init__(self, finish: bool = True) -> None:
+        self.messages: list[wire.Message] = []
+        self._finish, self._store = finish, ""
+        self._news = threading.Condition()
+        self._listener = socket.socket(socket.AF_UNIX)
+        name = f"session-{os.getpid()}-{len(KEPT)}"
+        self._listener.bind("\0" + name)
+        self._listener.listen()
+        os.environ.update(HERE | {"SPARE_AGENT": "@" + name})
+        threading.Thread(target=self._serve, daemon=True).start()
+        KEPT.append(self)
+
+    def _serve(self) -> None:
+        self._line, _ = self._listener.accept()
+        for text in self._line.makefile("rb"):
+            message = wire.read(text)
+            if isinstance(message, wire.Hello):
+                assert message.store is not None
+                self._store = message.store
+                self.push(1, 1)
+            if isinstance(message, wire.Done) and self._finish:
+                self._line.sendall(wire.Finish(job="j", uid="u", epoch=0).line())
+            with self._news:
+                self.messages.append(message)
+                self._news.notify_all()
+
+    def push(self, epoch: int, base: int) -> None:
+        """Another plan."""
+        self._line.sendall(part(epoch, base, self._store).line())
+
+    def wait(self, fits: Callable[[wire.Message], bool]) -> None:
+        """Until a message came."""
+        with self._news:
+            assert self._news.wait_for(lambda: any(map(fits, self.messages)), 20.0), self.messages
+
+    def kinds(self) -> list[str]:
+        """Of all that came, heartbeats left out."""
+        return [m.kind for m in self.messages if m.kind != "alive"]
+
+
+def model() -> nn.Linear:
+    """The same every time."""
+    torch.manual_seed(0)
+    return nn.Linear(2, 1, dtype=torch.float64)
+
+
+def loss_of(m: nn.Module, micro: Micro) -> Tensor:
+    """A loss with its own data and dropout."""
+    x = torch.tensor([micro.step + 1.0, micro.index - 1.0], dtype=torch.float64)
+    return (nn.functional.dropout(m(x), 0.5).sum() - 1) ** 2
+
+
+@contextmanager
+def training(**arguments: Any) -> Iterator[tuple[Session, nn.Linear, AgentEnd, torch.optim.Optimizer]]:
+    """A session around a new model."""
+    agent, m = AgentEnd(), model()
+    optimizer = torch.optim.SGD(m.parameters(), lr=RATE)
+    with Session(m, optimizer, seed=5, **arguments) as session:
+        yield session, m, agent, optimizer
+
+
+def plain() -> dict[str, Any]:
+    """A whole run, and what the session tells of itself meanwhile."""
+    micros, losses = [], []
+    with training(micro_batch_size=2) as (session, m, agent, _):
+        facts = [session.group, session.groups, session.micro_batches, session.epoch, session.committed]
+        first = session.loss
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                micros.append([micro.step, micro.shard, micro.index, micro.samples.start, micro.samples.stop])
+                session.backward(loss_of(m, micro))
+            losses.append(session.loss)
+    weights = [p.tolist() for p in m.parameters()]
+    return {
+        "facts": facts,
+        "first": first,
+        "micros": micros,
+        "losses": losses,
+        "weights": weights,
+        "kinds": agent.kinds(),
+    }
+
+
+def replanned() -> dict[str, Any]:
+    """An urgent plan and a boundary plan in the middle of steps: the same result, nothing computed again."""
+    micros, epochs = [], []
+    with training() as (session, m, agent, _):
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                if (micro.step, micro.index) == (1, 1):
+                    agent.push(2, 2)
+                if (micro.step, micro.index) == (2, 1):
+                    agent.push(3, 2)
+                micros.append([micro.step, micro.index])
+                epochs.append(session.epoch)
+                session.backward(loss_of(m, micro))
+                if (micro.step, micro.index) in ((1, 1), (2, 1)):
+                    wait_for_plan(session)
+    return {"micros": micros, "epochs": epochs, "weights": [p.tolist() for p in m.parameters()], "kinds": agent.kinds()}
+
+
+def wait_for_plan(session: Session) -> None:
+    """Until the line's thread has seen it."""
+    until = time.monotonic() + 20
+    while not session._member.membership.has_seen_newer():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def reference() -> list[Any]:
+    """The same training without a session."""
+    from spare_runtime.randomness import seed_all, seed_of
+
+    m = model()
+    optimizer = torch.optim.SGD(m.parameters(), lr=RATE)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for index in range(M):
+            seed_all(seed_of(5, step, 0, index))
+            loss_of(m, Micro(step, 0, index, range(1))).backward()  # type: ignore[no-untyped-call]
+        for p in m.parameters():
+            assert p.grad is not None
+            p.grad *= 1 / M
+        optimizer.step()
+    return [p.tolist() for p in m.parameters()]
+
+
+# --- misuse ---------------------------------------------------------------------------------------------------------
+
+
+def not_entered() -> None:
+    """A session that nobody entered."""
+    AgentEnd()
+    m = model()
+    _ = Session(m, torch.optim.SGD(m.parameters(), lr=RATE)).committed
+
+
+def outside() -> None:
+    """A gradient that belongs to no micro-batch."""
+    with training() as (session, m, _, _o):
+        session.backward(m(torch.ones(2, dtype=torch.float64)).sum())
+
+
+def left_early() -> None:
+    """A loop that leaves a step half done."""
+    with training() as (session, m, _, _o):
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                session.backward(loss_of(m, micro))
+                break
+
+
+def forgotten() -> None:
+    """A micro-batch whose loss is never given."""
+    with training() as (session, m, _, _o):
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                if micro.index != 1:
+                    session.backward(loss_of(m, micro))
+
+
+def cleared() -> None:
+    """Gradients thrown away after each micro-batch."""
+    with training() as (session, m, _, optimizer):
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                session.backward(loss_of(m, micro))
+                optimizer.zero_grad()
+
+
+def cleared_in_place() -> None:
+    """The same, where nobody sees it by the gradient's identity."""
+    with training() as (session, m, _, optimizer):
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                session.backward(loss_of(m, micro))
+                optimizer.zero_grad(set_to_none=False)
+
+
+def graph() -> None:
+    """A gradient of which a gradient is wanted."""
+    with training() as (session, m, _, _o):
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                session.backward(loss_of(m, micro), create_graph=True)
+
+
+def again() -> None:
+    """A step that was iterated before."""
+    with training() as (session, m, _, _o):
+        for step in session.steps(until=STEPS):
+            for _again in range(2):
+                for micro in step:
+                    session.backward(loss_of(m, micro))
+
+
+def tiny() -> None:
+    """Micro-batches without samples."""
+    with training(micro_batch_size=0):
+        pass
+
+
+def cleared_between_steps() -> None:
+    """As a script for one process does it: no misuse."""
+    with training() as (session, m, _, optimizer):
+        for step in session.steps(until=STEPS):
+            optimizer.zero_grad(set_to_none=step.number % 2 == 0)
+            for micro in step:
+                session.backward(loss_of(m, micro))
+    assert [p.tolist() for p in m.parameters()] == reference()
+
+
+def script_error() -> dict[str, Any]:
+    """What the coordinator hears of an exception in the loop."""
+    try:
+        with training() as (session, m, agent, _o):
+            for step in session.steps(until=STEPS):
+                for micro in step:
+                    if (micro.step, micro.index) == (1, 2):
+                        raise KeyError("caf\udce9")
+                    session.backward(loss_of(m, micro))
+    except KeyError:
+        agent.wait(lambda message: isinstance(message, wire.Errored))
+    told = next(m for m in agent.messages if isinstance(m, wire.Errored))
+    return {
+        "type": told.type,
+        "text": told.text,
+        "step": told.step,
+        "micro": told.micro,
+        "ours": told.ours,
+        "kinds": agent.kinds(),
+    }
+
+
+def raised(scene: Callable[[], None]) -> list[str]:
+    """Type and text of what a scene raises."""
+    try:
+        scene()
+    except Exception as error:  # noqa: BLE001  # the test's to judge
+        return [type(error).__name__, str(error)]
+    return ["nothing", ""]
+
+
+MISUSE = (not_entered, outside, left_early, forgotten, cleared, cleared_in_place, graph, again, tiny)
+
+if __name__ == "__main__":
+    found = {scene.__name__: raised(scene) for scene in (*MISUSE, cleared_between_steps)}
+    ran = {"plain": plain(), "replanned": replanned(), "reference": reference(), "script_error": script_error()}
+    print(json.dumps(found | ran), flush=True)  # noqa: T201
+    sys.stderr.flush()
+    os._exit(0)

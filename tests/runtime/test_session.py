@@ -1,0 +1,97 @@
+"""What a training script sees of its session: one group alone, so that every sum is its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("session_script.py")
+M, STEPS = 3, 4
+
+
+@pytest.fixture(scope="module")
+def run() -> dict[str, Any]:
+    """What came of all scenes."""
+    ran = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=100)
+    assert ran.stdout, ran.stderr[-3000:]
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def test_a_session_trains_as_a_plain_loop_does(run: dict[str, Any]) -> None:
+    """Bit for bit, dropout included."""
+    assert run["plain"]["weights"] == run["reference"]
+
+
+def test_every_micro_batch_comes_once_and_in_order(run: dict[str, Any]) -> None:
+    """With the numbers of its samples, which go on from step to step."""
+    expected = [[s, 0, i, 2 * (s * M + i), 2 * (s * M + i) + 2] for s in range(STEPS) for i in range(M)]
+
+    assert run["plain"]["micros"] == expected
+
+
+def test_a_session_tells_where_it_is(run: dict[str, Any]) -> None:
+    """Group, groups, micro-batches, epoch, steps; and the loss once there is one."""
+    assert run["plain"]["facts"] == [0, 1, M, 1, 0]
+    assert run["plain"]["first"] is None
+    assert all(isinstance(loss, float) for loss in run["plain"]["losses"])
+
+
+def test_the_coordinator_hears_of_each_step(run: dict[str, Any]) -> None:
+    """From hello to done, in order."""
+    assert run["plain"]["kinds"] == ["hello", "running", *["committed"] * STEPS, "done"]
+
+
+def test_plans_in_mid_step_change_nothing_of_the_result(run: dict[str, Any]) -> None:
+    """The urgent one is acted on before the next micro-batch, the boundary one at the commit; nothing is repeated."""
+    found = run["replanned"]
+
+    assert found["micros"] == [[s, i] for s in range(STEPS) for i in range(M)]
+    assert found["epochs"] == [1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3]
+    assert found["weights"] == run["reference"]
+    assert [k for k in found["kinds"] if k != "committed"] == ["hello", "running", "running", "running", "done"]
+
+
+@pytest.mark.parametrize(
+    ("scene", "named"),
+    [
+        ("not_entered", "use the session inside `with Session(...) as session`"),
+        ("outside", "session.backward() outside of `for micro in step`"),
+        ("left_early", "the loop left step 0 before all its micro-batches were computed"),
+        ("forgotten", "micro-batch 1 of shard 0 was not given to session.backward()"),
+        ("cleared", "in the middle of a step (zero_grad()?)"),
+        ("cleared_in_place", "in the middle of a step (zero_grad(set_to_none=False)"),
+        ("graph", "create_graph"),
+        ("again", "step 0 is not in flight; 1 steps are committed"),
+    ],
+)
+def test_misuse_is_named(run: dict[str, Any], scene: str, named: str) -> None:
+    """Whatever cannot be exactly once is an error at once, never a wrong gradient."""
+    kind, text = run[scene]
+
+    assert kind == "SessionMisuse"
+    assert named in text
+
+
+def test_micro_batches_have_samples(run: dict[str, Any]) -> None:
+    """A size below 1 is refused before anything is connected."""
+    assert run["tiny"] == ["ValueError", "micro_batch_size must be at least 1, not 0"]
+
+
+def test_clearing_gradients_between_steps_is_fine(run: dict[str, Any]) -> None:
+    """Both ways: the line need not be taken out of a script."""
+    assert run["cleared_between_steps"] == ["nothing", ""]
+
+
+def test_an_exception_in_the_loop_is_told_with_its_micro_batch(run: dict[str, Any]) -> None:
+    """Type, text, step, shard and index, as the script's own error; and it goes on to the script."""
+    found = run["script_error"]
+
+    assert (found["type"], found["step"], found["micro"], found["ours"]) == ("KeyError", 1, [0, 2], False)
+    assert "caf" in found["text"]
+    assert found["kinds"][-1] == "errored"
