@@ -2,8 +2,8 @@
 
 Time passes only in ``_spend``, which lets every event due meanwhile happen at its own moment, in order. Failures that
 strike during compute are answered at the step's all-reduce, all at once, as in the paper; one that strikes an
-all-reduce breaks it, and one that strikes a patch is answered after it. Nothing strikes during a restart, which brings everybody
-back: the paper does not say, and with one failure in five minutes a restart of an hour would never end otherwise.
+all-reduce breaks it, and one that strikes a patch is answered after it. Nothing strikes during a restart, which brings
+everybody back: the paper does not say, and with a failure in five minutes a restart of an hour would never end.
 """
 
 from __future__ import annotations
@@ -194,8 +194,10 @@ class _Run:
         if self._setting.process == "trace":
             while self._failing < self._now:
                 self._failing = self._failures.gap()
-        else:
+        elif self._failing < math.inf:
             self._failing += length
+        else:  # nobody was left to fail
+            self._failing = self._now + self._failures.gap()
         self._live = set(range(self._setting.groups))
         self._fallen, self._announced, self._arrived = [], [], []
         self._arriving.clear()
