@@ -6,6 +6,7 @@ SpareError
 |- RendezvousTimeout    nobody to meet within the deadline
 |- PlanTimeout          no plan came within the deadline
 |- StateDiverged        members that committed the same steps hold different parameters
+|- StateLost            no member of the plan has the training state
 `- SessionMisuse        the training script broke the contract of `Session`
 """
 
@@ -39,6 +40,10 @@ class PlanTimeout(SpareError):
 
 class StateDiverged(SpareError):
     """Parameters differ between members that committed the same steps."""
+
+
+class StateLost(SpareError):
+    """No member has the training state any more: a wipe-out."""
 
 
 class SessionMisuse(SpareError):

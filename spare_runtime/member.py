@@ -14,7 +14,7 @@ import torch.distributed
 from spare.api import wire
 from spare.planner import Placement
 from spare_runtime.config import Environment
-from spare_runtime.errors import CollectiveFailed, SessionMisuse, SpareError, StateDiverged, Superseded
+from spare_runtime.errors import CollectiveFailed, SessionMisuse, SpareError, StateDiverged, StateLost, Superseded
 from spare_runtime.faults import Faults
 from spare_runtime.ledger import Ledger
 from spare_runtime.line import AgentLine
@@ -24,11 +24,13 @@ from spare_runtime.micro import Micro
 from spare_runtime.parameters import digest
 from spare_runtime.regroup import Facts, Outcome, outcome
 from spare_runtime.training import Training
+from spare_runtime.transfer import Donor, Offer, Transfer
 
 PLAN_DEADLINE = 3600.0
 """Seconds that a group whose collective failed, or that has finished, waits for the operator. Long: the operator may
 be away, and a failure meanwhile waits (design, section 4, rule 5)."""
 FLUSH_DEADLINE = 5.0
+_LOOK_EVERY = 0.005
 
 
 class Member:
@@ -41,6 +43,10 @@ class Member:
         self.membership = Membership(env.uid)
         self.faults = Faults(env.faults, ledger, os.getppid())
         self._placement: Placement | None = None
+        self._donor = Donor(env.bind, env.token)
+        self._transfer: Transfer | None = None
+        self._from = -1  # the group that the transfer is from
+        self._admission: int | None = None
         self._store, address = serve_store(env)
         self.line = AgentLine(env, self.membership.on_plan, self.membership.on_finish)
         self.line.start(str(address))
@@ -76,6 +82,8 @@ class Member:
             tensors = self.training.entering(epoch, unseen=not self.membership.has_seen_newer())
             self.line.phase = "reduce"
             meeting.reduce(tensors, lambda: self.faults.at(step, "reduce"))
+            if self._transfer is not None:
+                self._load(meeting)  # into zeros only: who passes the barrier can commit
             self.training.reduced = epoch
             self.line.phase = "barrier"
             meeting.barrier(lambda: self.faults.at(step, "barrier"))
@@ -93,6 +101,7 @@ class Member:
     def _commit(self) -> None:
         """Every member can do the same, whoever dies now: each holds the whole W of this step."""
         self.faults.at(self.training.committed, "step")
+        self._donor.withdraw()
         computed = self.training.commit(self.micro_batches, self.schedule())
         line = self.line
         line.step, line.micros, line.phase = self.training.committed, 0, "compute"
@@ -120,6 +129,8 @@ class Member:
         while True:
             plan = self.membership.next_plan(PLAN_DEADLINE, why)
             began = time.monotonic()
+            self._donor.withdraw()  # before anything of this step may change
+            self._cancel_transfer()
             if self.membership.meeting is not None:
                 self.membership.meeting.drop()
             seconds = {"abort": time.monotonic() - began}
@@ -142,17 +153,24 @@ class Member:
             return
 
     def _meet(self, plan: wire.Plan, meeting: Meeting, seconds: dict[str, float]) -> Outcome:
-        if plan.admission != plan.origin:
-            raise SpareError(f"plan {plan.epoch} admits this group as a joiner, which this version cannot do")
+        if plan.admission != self._admission:
+            if self._admission is not None or plan.admission != plan.origin:
+                self.training.forget()
+            self._admission = plan.admission
         began = time.monotonic()
         meeting.enter()
         seconds["store"] = time.monotonic() - began
         began = time.monotonic()
-        heard = meeting.exchange(self.training.facts(self.env.group).to_text())
+        heard = meeting.exchange(self.training.facts(self.env.group, str(self._donor.address)).to_text())
         self.faults.at(self.training.committed, "regroup")
         seconds["exchange"] = time.monotonic() - began
         facts = {group: Facts.of_text(text) for group, text in heard.items()}
-        return outcome(self.env.group, facts, self._place(plan.placement), plan.micro_batches, self.schedule())
+        result = outcome(self.env.group, facts, self._place(plan.placement), plan.micro_batches, self.schedule())
+        if result.load_from is not None:
+            self._from = result.load_from
+            address = wire.Address.parse(facts[self._from].serves)
+            self._transfer = Transfer(address, self.env.token, plan.epoch, self.env.rendezvous_timeout)
+        return result
 
     def _place(self, rule: wire.PlacementRule) -> Placement:
         if self._placement is None:
@@ -161,6 +179,8 @@ class Member:
         return self._placement
 
     def _carry_out(self, result: Outcome, meeting: Meeting) -> None:
+        if result.wiped_out:
+            raise StateLost(f"no member of plan {self.plan.epoch} has the training state")
         if result.diverged is not None:
             raise StateDiverged(result.diverged)
         if result.align:  # start from the lowest member's parameters, as data-parallel training does
@@ -172,6 +192,37 @@ class Member:
         if not result.held:
             self.training.drop_held()
         self.training.todo = result.assigned
+        if result.load_from is not None:  # take part from this step on, with nothing of its own in it
+            self.training.committed = self.line.step = result.step
+        if result.gives:
+            self._donor.offer(Offer(self.plan.epoch, self.training.state()))
+            self.faults.at(self.training.committed, "give")
+
+    def _load(self, meeting: Meeting) -> None:
+        """Wait for the training state and take it over.
+
+        Raises:
+            Superseded, CollectiveFailed
+        """
+        transfer = self._transfer
+        assert transfer is not None
+        self.line.phase = "load"
+        while not transfer.wait(_LOOK_EVERY):
+            self.line.micros = transfer.received  # progress: who loads for long does not hang
+            if meeting.interrupted.is_set():
+                raise Superseded("loading the state")
+        self._transfer = None
+        if transfer.error is not None:
+            if meeting.interrupted.is_set():
+                raise Superseded("loading the state")
+            raise CollectiveFailed("joining", transfer.error, (self._from,))
+        self.training.load(transfer.state)
+        self.line.micros = 0
+
+    def _cancel_transfer(self) -> None:
+        if self._transfer is not None:
+            self._transfer.cancel()
+            self._transfer = None
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -180,6 +231,8 @@ class Member:
         line, training = self.line, self.training
         training.todo = 0
         while True:
+            if not self._loaded_at_the_end():
+                continue
             line.phase = "done"
             sha = digest(training.model)
             line.send(line.report(wire.Done, step=training.committed, digest=sha, loss=training.loss))
@@ -187,6 +240,20 @@ class Member:
                 break
             self.regroup("after the last step")
         line.flush(FLUSH_DEADLINE)
+
+    def _loaded_at_the_end(self) -> bool:
+        """A joiner that came after the last step still needs the state: it says what it ends with."""
+        meeting = self.membership.meeting
+        if self._transfer is None or meeting is None:
+            return True
+        try:
+            self._load(meeting)
+        except (Superseded, CollectiveFailed) as error:
+            if isinstance(error, CollectiveFailed):
+                self._suspect(error)
+            self.regroup("after the last step")
+            return False
+        return True
 
     def tell_error(self, error: Exception, hand: Micro | None) -> None:
         """Tell the coordinator what the training script raised."""

@@ -29,16 +29,19 @@ class Facts:
     """Micro-batches of the step in flight in its local sum, as a bit mask (bit = shard * m + index)."""
     checksum: str
     """Over its parameters, at `committed`."""
+    serves: str = ""
+    """Address at which it would give its training state to a joiner."""
 
     def to_text(self) -> str:
         """As it is written into the store."""
-        return json.dumps([self.group, self.committed, self.reduced, self.whole, f"{self.held:x}", self.checksum])
+        held = f"{self.held:x}"
+        return json.dumps([self.group, self.committed, self.reduced, self.whole, held, self.checksum, self.serves])
 
     @classmethod
     def of_text(cls, text: str) -> Facts:
         """The inverse of `to_text`."""
-        group, committed, reduced, whole, held, checksum = json.loads(text)
-        return cls(group, committed, reduced, whole, int(held, 16), checksum)
+        group, committed, reduced, whole, held, checksum, serves = json.loads(text)
+        return cls(group, committed, reduced, whole, int(held, 16), checksum, serves)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Outcome:
     """Micro-batches to compute beyond what is held, as a bit mask."""
     load_from: int | None
     """Load the training state from this group first; None where the state is whole."""
+    gives: bool = False
+    """Give the training state to the members that have not got it."""
     wiped_out: bool = False
     """Nobody has the state: only a restart from a checkpoint helps."""
     align: bool = False
@@ -100,14 +105,15 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
         assigned = 0
         for shard, first, count in ranges:
             assigned |= ((1 << count) - 1) << (shard * micro_batches + first)
-    load = None if mine.whole else next(f.group for f in whole if f.committed == newest)
+    donor = next(f.group for f in whole if f.committed == newest)
     differ, text = _differ([f for f in whole if f.committed == newest])
     return Outcome(
         step=step,
         commit=commit,
         held=me in held,
         assigned=assigned,
-        load_from=load,
+        load_from=None if mine.whole else donor,
+        gives=me == donor and len(able) < len(facts),
         align=differ and step == 0,
         diverged=text if differ and step > 0 else None,
     )

@@ -16,7 +16,7 @@ from spare_runtime.loader import Dataset, Loader
 from spare_runtime.member import Member
 from spare_runtime.micro import Micro
 from spare_runtime.randomness import seed_all, seed_of
-from spare_runtime.training import Steppable, Training
+from spare_runtime.training import Stateful, Steppable, Training
 
 __all__ = ["Micro", "Session", "Step"]
 
@@ -73,11 +73,13 @@ class Session:
         self._hand: Micro | None = None
         self._given = False
         self._loaders: list[Loader] = []
+        self._registered: dict[str, Stateful] = {}
 
     def __enter__(self) -> Self:
         env = self._env
         ledger = Ledger(env.directory, env.group, env.uid)
         training = Training(self._model, self._optimizers, self._on_gradients, ledger, env.digests)
+        training.registered = self._registered
         self._inside = Member(env, training, ledger)
         return self
 
@@ -181,6 +183,23 @@ class Session:
         loader = Loader(dataset, self._upcoming, self.seed, collate=collate_fn, workers=workers, prefetch=prefetch)
         self._loaders.append(loader)
         return loader
+
+    def register(self, name: str, thing: Stateful) -> None:
+        """Let the state of `thing` (a scheduler, a counter, ...) travel with the training state to a group that joins.
+
+        To be called before the session is entered, by every group alike.
+
+        Args:
+            name: Its name in the state.
+            thing: Has state_dict() and load_state_dict(); its state holds plain values and tensors.
+
+        Raises:
+            SessionMisuse: the session is entered already, or the name is taken.
+        """
+        if self._inside is not None or name in self._registered:
+            taken = "is taken" if name in self._registered else "comes too late: register before entering the session"
+            raise SessionMisuse(f"register({name!r}): the name {taken}")
+        self._registered[name] = thing
 
     def _upcoming(self) -> Iterator[Micro]:
         member = self._member

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from spare_runtime.buffers import GradientBuffers
+from spare_runtime.errors import SessionMisuse
 from spare_runtime.ledger import Ledger
 from spare_runtime.parameters import checksum, digest
 from spare_runtime.regroup import Facts
@@ -19,6 +21,16 @@ class Steppable(Protocol):
 
     def step(self) -> object:
         """Update the parameters from their gradients."""
+
+
+class Stateful(Protocol):
+    """What can be registered to travel with the training state: its state holds plain values and tensors."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> object:
+        """Take over a state."""
 
 
 class Training:
@@ -37,6 +49,8 @@ class Training:
     ) -> None:
         self.model = model
         self.buffers = GradientBuffers(model.parameters())
+        self.whole = True
+        """It has the whole training state; a joiner has not until it has loaded."""
         self.committed = 0
         """Steps committed; also the number of the step in flight."""
         self.loss: float | None = None
@@ -46,14 +60,52 @@ class Training:
         """Still to be computed by this group."""
         self.reduced: int | None = None
         """Epoch of the reduction of the step in flight whose complete result is in W."""
+        self.registered: dict[str, Stateful] = {}
         self._computed = self._again = 0
         self._optimizers = list(optimizers)
         self._on_gradients = on_gradients
         self._ledger, self._digests = ledger, digests
 
-    def facts(self, group: int) -> Facts:
+    def facts(self, group: int, serves: str = "") -> Facts:
         """What this group says of itself in an exchange."""
-        return Facts(group, self.committed, self.reduced, True, self.held, checksum(self.model.parameters()))
+        proof = checksum(self.model.parameters()) if self.whole else ""
+        return Facts(group, self.committed, self.reduced, self.whole, self.held, proof, serves)
+
+    def forget(self) -> None:
+        """Be a joiner: nothing that this process has counts any more."""
+        self.drop_held()
+        self.whole, self.reduced = False, None
+        self.todo = self._computed = self._again = 0
+
+    def state(self) -> dict[str, Any]:
+        """All that a joiner needs, at the present step. Parameters and optimizer state are the real ones, not copies:
+        they stay as they are until the next commit."""
+        return {
+            "committed": self.committed,
+            "loss": self.loss,
+            "model": self.model.state_dict(),
+            "optimizers": [o.state_dict() if hasattr(o, "state_dict") else None for o in self._optimizers],
+            "registered": {name: copy.deepcopy(each.state_dict()) for name, each in self.registered.items()},
+            "random": torch.get_rng_state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what another group's `state` gave.
+
+        Raises:
+            SessionMisuse: the two scripts registered different things.
+        """
+        names, given = sorted(self.registered), sorted(state["registered"])
+        if names != given:
+            raise SessionMisuse(f"this group registered {names}, the donor {given}: every group must register the same")
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            if saved is not None:
+                optimizer.load_state_dict(saved)  # type: ignore[attr-defined]
+        for name, each in self.registered.items():
+            each.load_state_dict(state["registered"][name])
+        torch.set_rng_state(state["random"])
+        self.committed, self.loss, self.whole = state["committed"], state["loss"], True
 
     def add(self, bit: int) -> None:
         """Micro-batch `bit` is in L now."""

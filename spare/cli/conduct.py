@@ -41,8 +41,10 @@ class Order:
     env: Mapping[str, str]
     faults: Mapping[int, str]
     """Scripted failures by group, as the workers read them."""
+    replace: bool
+    """Start lost groups again, to rejoin."""
     script: tuple[str, ...]
-    """The same for people."""
+    """The scripted failures for people."""
 
 
 def redundancy_of(job: SPAReJob) -> int:
@@ -82,7 +84,7 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     """
     spec, redundancy = order.job.spec, redundancy_of(order.job)
     backend = LocalBackend(launch)
-    config = Config.of(launch.job, spec, redundancy)
+    config = dataclasses.replace(Config.of(launch.job, spec, redundancy), replace=order.replace)
     coordinator = Coordinator(config, backend, token=launch.token, observers=[view])
     view.begin(Run(launch.job, spec.groups, redundancy, spec.micro_batches, launch.folder, order.script))
     ending = _Ending(coordinator, backend, view)

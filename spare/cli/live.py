@@ -21,7 +21,7 @@ REDRAW = 0.25
 """Seconds between two pictures: the cores are the workers'."""
 EVENTS = 8
 BAR = 16
-COLOURS = {"active": "green", "done": "green", "ready": "cyan", "starting": "yellow", "lost": "red"}
+COLOURS = {"active": "green", "done": "green", "ready": "cyan", "joining": "cyan", "starting": "yellow", "lost": "red"}
 JOB_COLOURS = {"running": "green", "complete": "green", "pending": "yellow", "degraded": "yellow", "failed": "red"}
 
 

@@ -9,6 +9,7 @@ import click
 
 COMMANDS: Final = {
     "run": ("spare.cli.run", "Run a job on this machine, each group as a local process."),
+    "simulate": ("spare.cli.simulate", "Simulate training under failures: your setting, or the paper's."),
     "validate": ("spare.cli.validate", "Say what is wrong with a job file, or what holds when nothing is."),
 }
 """Name of each subcommand: the module that has it under its own name, and its help in one line."""

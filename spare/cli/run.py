@@ -58,6 +58,7 @@ def _loopback(context: click.Context, option: click.Parameter, text: str) -> str
     callback=reader("pause", timed=True),
     help="SIGSTOP it, and SIGCONT after SECONDS (2).",
 )
+@click.option("--no-replacements", is_flag=True, help="Do not start lost groups again.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the last is the summary.")
 @click.option("--plain", is_flag=True, help="Plain lines, also on a terminal.")
 @click.option(
@@ -87,6 +88,7 @@ def run(
     kill_group: tuple[Scripted, ...],
     freeze: tuple[Scripted, ...],
     pause: tuple[Scripted, ...],
+    no_replacements: bool,
     as_json: bool,
     plain: bool,
     env: dict[str, str],
@@ -105,6 +107,7 @@ def run(
     barrier   it holds the whole sum, and the commit barrier is under way
     step      the barrier has passed, the optimizer has not stepped
     regroup   it takes part in a regroup, which another failure in step S has caused
+    give      it has begun to give its state to a group that joins in step S
 
     Real failures work as well: `kill -9` a worker or an agent from another shell; the view shows the process numbers.
 
@@ -121,6 +124,7 @@ def run(
         bind=bind,
         env=env,
         faults=by_group(script, job.spec.groups),
+        replace=not no_replacements,
         script=tuple(f"group {failure.group}: {failure}" for failure in script),
     )
     launch = prepare(order)

@@ -66,7 +66,7 @@ class Pace:
 
 def live_groups(snapshot: Snapshot) -> int:
     """Groups that take part."""
-    return sum(group.state in ("active", "done") for group in snapshot.groups)
+    return sum(group.state in ("joining", "active", "done") for group in snapshot.groups)
 
 
 def furthest(snapshot: Snapshot) -> int:

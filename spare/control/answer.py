@@ -88,7 +88,7 @@ def _fruitless(turn: Turn) -> None:
 
 def _wiped_out(state: State, without: Sequence[int]) -> bool:
     assert state.plan is not None
-    live = set(state.live) - set(without)
+    live = set(state.whole) - set(without)  # who still loads the state can compute nothing of the step in flight
     hosts = state.plan.schedule.placement.host_table
     return not all(any(host in live for host in row) for row in hosts)
 
@@ -111,7 +111,7 @@ def _replan(turn: Turn, fruitless: int) -> None:
         epoch=epoch,
         base=epoch,
         members=tuple(_again(m, state.groups[m.group]) for m in old.members if m.group in live),
-        leader=_leader(live, _named(state)),
+        leader=_leader(state.whole, _named(state)),
         schedule=change.schedule,
         reason=reason,
         origin=old.origin,
@@ -141,7 +141,7 @@ def _leader(live: Sequence[int], named: Iterable[int]) -> int:
 
 def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
     """Make a plan the present one: what it answers is forgotten, who was done is at work again."""
-    lost = len(turn.state.losses)
+    lost = sum(loss.joined for loss in turn.state.losses)
     turn.set(
         plan=plan,
         losses=(),
@@ -152,7 +152,8 @@ def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
         stalled=False,
     )
     for group in plan.groups:
-        turn.move(group, GroupState.ACTIVE, done=None)
+        joining = turn.group(group).state is GroupState.JOINING
+        turn.move(group, GroupState.JOINING if joining else GroupState.ACTIVE, done=None)
     if len(plan.members) < turn.config.groups:
         turn.move_job(JobState.DEGRADED)
 
@@ -178,7 +179,7 @@ def _wipe_out(turn: Turn) -> None:
     """No plan can complete a step: say which shards have no host, and why their hosts are gone."""
     state = turn.state
     assert state.plan is not None
-    live, placement = set(state.live), state.plan.schedule.placement
+    live, placement = set(state.whole), state.plan.schedule.placement
     shards = [i for i, hosts in enumerate(placement.host_table) if not any(h in live for h in hosts)]
     lines = [f"{WipeOut(shards)} after step {state.step}: {_cause(state.losses, ())}"]
     for shard in shards[:8]:

@@ -30,6 +30,10 @@ class Config:
     """Starts of one group before the first plan; a death by then costs no work, but a crash loop must end."""
     create_backoff: float = 0.5
     """Pause before the second start of a group; doubled at each further one."""
+    create_backoff_most: float = 60.0
+    """Longest such pause."""
+    replace: bool = True
+    """Start a new incarnation of a lost group, to rejoin at the next boundary."""
     settle: float = 0.05
     """After a suspicion that all probes refute, time for a death to be told after all: an agent hears of its worker's
     end a little later than the peers do, and a plan with a dead member costs a second one."""
@@ -40,6 +44,10 @@ class Config:
     def probe_wait(self) -> float:
         """Longest wait for the answers to a probe, and for the report of how a worker exited."""
         return min(self.dead_after, 1.0)
+
+    def backoff(self, attempts: int) -> float:
+        """Pause before the next start of a group that was started `attempts` times."""
+        return min(self.create_backoff * 2.0 ** max(0, attempts - 1), self.create_backoff_most)
 
     @classmethod
     def of(cls, job: str, spec: Spec, redundancy: int) -> Config:

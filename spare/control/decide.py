@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import recovery
+from spare.control import recovery, rejoin
 from spare.control.action import Action, CreateGroup, SendFinish
 from spare.control.answer import answer, facts_at, first_plan
 from spare.control.config import Config
@@ -70,6 +70,7 @@ def _conclude(turn: Turn) -> None:
     else:
         detect(turn)
         answer(turn)
+        rejoin.rejoin(turn)
 
 
 def _failed(turn: Turn) -> None:
@@ -117,10 +118,7 @@ def _watch_start(turn: Turn, here: Group) -> None:
         text = f"group {here.group} died {here.attempts} times before the first plan; the last time: {here.reason}"
         turn.end(ExitCode.STALLED, EventReason.STALLED, text, (here.group,))
     elif turn.now >= here.retry:
-        turn.move(here.group, GroupState.STARTING, uid="", address="", store="", pid=0, link_down=None, retry=None)
-        turn.put(here.group, attempts=here.attempts + 1, exited=None, worker="none")
-        turn.do(CreateGroup(here.group))
-        turn.reasons.append(f"group {here.group} is started again: {here.reason}")
+        rejoin.start(turn, here)
 
 
 def _last_seen(here: Group, now: float) -> str:
@@ -193,4 +191,5 @@ def _wake(state: State) -> float:
     if state.plan is None:
         retries = [here.retry for here in state.groups if here.retry is not None]
         return min([*retries, state.began + state.config.start_timeout])
-    return facts_at(state) if state.probe is not None else math.inf
+    retries = [here.retry for here in state.groups if here.retry is not None]
+    return min([*retries, facts_at(state) if state.probe is not None else math.inf])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from spare.api.reasons import EventReason
-from spare.control.state import Group, State
+from spare.control.state import Group, GroupState, State
 from spare.control.turn import Turn
 
 _AT_WORK = ("compute", "load")
@@ -28,7 +28,8 @@ def silence(state: State, here: Group, now: float) -> float:
     A commit of the present epoch proves that every member entered its barrier: lost heartbeats are then no failure.
     What lies before `grace` says nothing, since our own network was away.
     """
-    return now - max(here.heard, state.proof, state.grace)
+    proof = -math.inf if here.state is GroupState.JOINING else state.proof  # it may not be in that reduction yet
+    return now - max(here.heard, proof, state.grace)
 
 
 def _silent_agents(turn: Turn) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from spare.api import wire
 from spare.api.exit_codes import is_masked
-from spare.control import recovery
+from spare.control import recovery, rejoin
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendFinish
 from spare.control.signal import (
     AgentGone,
@@ -93,9 +93,7 @@ def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
             turn.do(DeleteGroup(group, here.uid))
         past = here.past | ({here.uid} if here.uid else set())
         turn.move(group, GroupState.LOST, reason=cause, past=past)
-        if turn.state.plan is None:
-            wait = turn.config.create_backoff * 2 ** (here.attempts - 1)
-            turn.put(group, retry=turn.now + wait)
+        turn.start_again(group)
 
 
 def _report(turn: Turn, message: wire.Up) -> None:
@@ -186,8 +184,10 @@ def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | 
     turn.put(group, epoch=max(message.epoch, here.epoch), step=max(message.step, here.step), still=still)
     match message:
         case wire.Running():
+            turn.put(group, running=max(message.epoch, turn.group(group).running))
             recovery.running(turn, group, message.epoch)
         case wire.Committed():
+            rejoin.joined(turn, group)
             _committed(turn, message)
         case wire.Suspect():
             # A plan with base > its epoch has answered it already.
@@ -210,7 +210,7 @@ def _committed(turn: Turn, message: wire.Committed) -> None:
     assert state.plan is not None
     if message.step > state.step:
         turn.set(step=message.step, loss=message.loss if message.loss is not None else state.loss)
-        if message.epoch == state.plan.epoch:
+        if message.epoch >= state.plan.base:  # under a boundary plan that is not acted on yet, steps go on as before
             now = state.recovering
             if now is not None and now.committed is not None:
                 recovery.closed(turn)  # a second step without all reports of the first: what is missing stays unseen

@@ -28,6 +28,8 @@ class GroupState(StrEnum):
     STARTING = "starting"
     READY = "ready"
     """Its worker can take a plan, but it is not a member."""
+    JOINING = "joining"
+    """A member that has not committed a step yet: it may still be loading the training state."""
     ACTIVE = "active"
     DONE = "done"
     """A member that has committed the last step."""
@@ -45,7 +47,8 @@ JOB_MOVES: Final[dict[JobState, frozenset[JobState]]] = {
 
 GROUP_MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
     GroupState.STARTING: frozenset({GroupState.READY, GroupState.LOST, GroupState.STARTING}),
-    GroupState.READY: frozenset({GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
+    GroupState.READY: frozenset({GroupState.JOINING, GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
+    GroupState.JOINING: frozenset({GroupState.ACTIVE, GroupState.DONE, GroupState.LOST, GroupState.STARTING}),
     GroupState.ACTIVE: frozenset({GroupState.DONE, GroupState.LOST, GroupState.STARTING}),
     GroupState.DONE: frozenset({GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
     GroupState.LOST: frozenset({GroupState.STARTING}),
@@ -78,6 +81,8 @@ class Group:
     still: float = 0.0
     worker: str = "none"
     silent_for: float = 0.0
+    running: int = 0
+    """Newest epoch of which it said that it runs."""
     exited: float | None = None
     """When its agent first said that the worker has exited, without the report of how."""
     done: tuple[int, str] | None = None
@@ -85,7 +90,7 @@ class Group:
     finished: bool = False
     """After the finish: its worker has ended, or can no longer be heard of."""
     attempts: int = 0
-    """Starts so far, of the first plan's incarnation."""
+    """Starts so far since it was last a member that had committed something."""
     retry: float | None = None
     """When it is to be started again."""
     reason: str = ""
@@ -101,6 +106,8 @@ class Loss:
     cause: str
     sign: float
     """When the first sign of it was there."""
+    joined: bool = True
+    """It had committed a step: its loss is one that the job masks, not a failed attempt to join."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +221,13 @@ class State:
     def member(self, group: int) -> bool:
         """Whether the group's present incarnation is a member and not known to be dead."""
         here = self.groups[group]
-        alive = here.state in (GroupState.ACTIVE, GroupState.DONE)
+        alive = here.state in (GroupState.JOINING, GroupState.ACTIVE, GroupState.DONE)
         return alive and self.plan is not None and self.plan.has(group, here.uid)
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """Live members that have the training state for sure, ascending."""
+        return tuple(g for g in self.live if self.groups[g].state is not GroupState.JOINING)
 
     @property
     def live(self) -> tuple[int, ...]:

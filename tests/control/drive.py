@@ -14,7 +14,7 @@ from spare.control.signal import AgentUp, Report, Signal, Tick
 from spare.control.state import State
 
 JOB = "job/1"
-CONFIG = Config(JOB, groups=4, redundancy=3, micro_batches=8)
+CONFIG = Config(JOB, groups=4, replace=False, redundancy=3, micro_batches=8)
 
 A = TypeVar("A")
 

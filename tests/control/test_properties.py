@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,12 +26,13 @@ from spare.control.signal import (
     Signal,
     Tick,
 )
-from spare.control.state import JobState
+from spare.control.state import GroupState, JobState
 from spare.planner import check
 
 JOB = "job/1"
 GROUPS = 5
-CONFIG = Config(JOB, groups=GROUPS, redundancy=3, micro_batches=4, hang_after=20.0, start_timeout=50.0)
+COMMITTED = (GroupState.ACTIVE, GroupState.DONE)
+CONFIG = Config(JOB, groups=GROUPS, replace=False, redundancy=3, micro_batches=4, hang_after=20.0, start_timeout=50.0)
 
 groups = st.integers(0, GROUPS - 1)
 epochs = st.integers(0, 6)
@@ -96,9 +98,9 @@ batches = st.lists(
 )
 
 
-def rising() -> Decision:
+def rising(config: Config = CONFIG) -> Decision:
     """A job at the moment of its first plan."""
-    first = begin(CONFIG, 0.0)
+    first = begin(config, 0.0)
     up: list[Signal] = [AgentUp(g, f"a{g}", "10.0.0.1:7000") for g in range(GROUPS)]
     head = {"job": JOB, "epoch": 0, "store": "10.0.0.1:29500"}
     hellos: list[Signal] = [
@@ -131,12 +133,15 @@ def judge(decisions: list[Decision]) -> None:
                 assert plan.epoch >= newest
                 if plan.epoch > newest:
                     assert plan.epoch == newest + 1
-                    assert plan.base == plan.epoch
+                    old = before.state.plan
+                    assert plan.base == plan.epoch or (old is not None and plan.base == old.base)
                     newest = plan.epoch
                     judge_plan(plan, after, before)
         if state.plan is not None and before.state.plan is not None and not state.ended:
-            gone = len(before.state.plan.members) - len(state.plan.members)
-            masked += gone
+            gone = {m.uid for m in before.state.plan.members if before.state.groups[m.group].state in COMMITTED} - {
+                m.uid for m in state.plan.members
+            }
+            masked += len(gone)
             assert state.masked == masked
         assert state.masked >= before.state.masked
         assert state.refused >= before.state.refused
@@ -158,10 +163,15 @@ def judge_plan(plan: Plan, after: Decision, before: Decision) -> None:
         here = state.groups[member.group]
         assert here.uid == member.uid
         assert member.uid not in here.past
-        assert member.admission == 1
+        assert member.admission == 1 or 1 < member.admission <= plan.epoch
         assert wire.read(plan.part_for(member.group, member.uid).line())
-    if before.state.plan is not None:
-        assert {(m.group, m.uid) for m in plan.members} <= {(m.group, m.uid) for m in before.state.plan.members}
+    old = before.state.plan
+    if old is not None:
+        fresh = {(m.group, m.uid) for m in plan.members} - {(m.group, m.uid) for m in old.members}
+        admitted = {(m.group, m.uid) for m in plan.members if m.admission == plan.epoch}
+        assert fresh == admitted
+        assert not fresh or plan.base == old.base, "who joins comes by a boundary plan"
+        assert state.groups[plan.leader].state is not GroupState.JOINING
 
 
 @settings(max_examples=200, deadline=None)
@@ -169,6 +179,13 @@ def judge_plan(plan: Plan, after: Decision, before: Decision) -> None:
 def test_a_running_job_keeps_the_rules(script: list[tuple[list[Signal], float]]) -> None:
     """From the first plan on: epochs grow by one, members live, masked counts each group once."""
     judge(play(rising(), script))
+
+
+@settings(max_examples=200, deadline=None)
+@given(batches)
+def test_a_job_whose_groups_come_back_keeps_the_rules(script: list[tuple[list[Signal], float]]) -> None:
+    """Newcomers are admitted by boundary plans only, and never lead before they have committed."""
+    judge(play(rising(replace(CONFIG, replace=True)), script))
 
 
 @settings(max_examples=50, deadline=None)

@@ -53,7 +53,7 @@ def test_the_first_plan_admits_all_in_epoch_1() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_ranks_are_places_in_the_numeric_list(seed: int) -> None:
     """Twelve groups in any order of arrival: ascending as numbers, so 10 comes after 9 (F02)."""
-    drive = Drive(Config(JOB, groups=12, redundancy=3, micro_batches=8))
+    drive = Drive(Config(JOB, groups=12, replace=False, redundancy=3, micro_batches=8))
     order = list(range(12))
     random.Random(seed).shuffle(order)
     for group in order:

@@ -13,7 +13,7 @@ from spare.coordinator.observe import Snapshot
 from tests.coordinator.fakes import World
 from tests.coordinator.virtual import run
 
-CONFIG = Config("job/1", groups=4, redundancy=3, micro_batches=8)
+CONFIG = Config("job/1", groups=4, replace=False, redundancy=3, micro_batches=8)
 
 Script = Callable[[World], Coroutine[None, None, None]]
 
@@ -94,7 +94,7 @@ def test_three_groups_lost_at_once_make_one_plan() -> None:
         for group in (1, 3, 6):
             world.agents[group].die("node n1 went")
 
-    world, final = play(kill, Config("job/1", groups=8, redundancy=4, micro_batches=8))
+    world, final = play(kill, Config("job/1", groups=8, replace=False, redundancy=4, micro_batches=8))
 
     assert (final.exit_code, final.epoch, final.masked) == (0, 2, 3)
     assert plans(world)[-1].groups == (0, 2, 4, 5, 7)
@@ -158,7 +158,7 @@ def test_a_worker_that_computes_for_ever_is_lost_after_hang_after() -> None:
         await world.until(5)
         world.agents[3].stuck = True
 
-    config = Config("job/1", groups=4, redundancy=3, micro_batches=8, hang_after=10.0)
+    config = Config("job/1", groups=4, replace=False, redundancy=3, micro_batches=8, hang_after=10.0)
     _, final = play(hang, config)
 
     assert (final.exit_code, final.masked) == (0, 1)
@@ -225,7 +225,9 @@ def test_an_agent_without_the_token_is_refused() -> None:
     async def forge(world: World) -> None:
         world.forged.add(1)
 
-    world, final = play(forge, Config("job/1", groups=4, redundancy=3, micro_batches=8, start_timeout=10.0))
+    world, final = play(
+        forge, Config("job/1", groups=4, replace=False, redundancy=3, micro_batches=8, start_timeout=10.0)
+    )
 
     assert final.exit_code == ExitCode.STALLED
     assert "group 1: no connection to its agent" in final.verdict
@@ -259,7 +261,7 @@ def test_wipe_out_ends_with_a_report() -> None:
         for group in Plan.from_json(world.records[-1][1]).schedule.placement.hosts(0):
             world.agents[group].die("killed")
 
-    _, final = play(kill, Config("job/1", groups=4, redundancy=2, micro_batches=8))
+    _, final = play(kill, Config("job/1", groups=4, replace=False, redundancy=2, micro_batches=8))
 
     assert final.exit_code == ExitCode.WIPE_OUT
     assert "shard 0: its hosts were groups" in final.verdict

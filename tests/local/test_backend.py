@@ -360,7 +360,8 @@ asyncio.run(main())
 
     async def scene() -> None:
         run = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
-        assert await asyncio.wait_for(run.wait(), DEADLINE) == -signal.SIGKILL
+        async with asyncio.timeout(DEADLINE):
+            assert await run.wait() == -signal.SIGKILL
         await until(lambda: not Kin("SPARE_JOB=test/orphan").pids(), "agent and worker are gone")
 
     asyncio.run(scene())

@@ -1,0 +1,135 @@
+"""Lost groups come back: started after a pause, admitted at a boundary, counted once."""
+
+from __future__ import annotations
+
+from spare.api import wire
+from spare.api.reasons import EventReason
+from spare.control.action import Announce, CreateGroup
+from spare.control.signal import Tick
+from spare.control.state import GroupState, JobState
+from spare.planner import check
+from tests.control.drive import Drive, started
+
+
+def degraded() -> Drive:
+    """A job that has lost group 2, whose survivors run under plan 2 and have committed a step in it."""
+    drive = started(replace=True)
+    drive.do(*(drive.say(wire.Running, g, step=0) for g in range(4)))
+    drive.do(drive.exited(2))
+    drive.do(*(drive.say(wire.Running, g, step=3) for g in (0, 1, 3)))
+    drive.do(*(drive.committed(g, 4) for g in (0, 1, 3)))
+    return drive
+
+
+def returned(drive: Drive) -> None:
+    """Group 2 is started again and says hello."""
+    drive.do(Tick(), after=1.0)
+    drive.uids[2] = "again2"
+    drive.ready(2)
+
+
+def test_a_lost_group_is_started_again_after_a_pause() -> None:
+    """Not in the same breath as the plan that goes on without it: survivors come first."""
+    drive = degraded()
+    before = len(drive.all(CreateGroup))
+
+    drive.do(Tick(), after=1.0)
+
+    assert [a.group for a in drive.all(CreateGroup)[before:]] == [2]
+    assert drive.state.groups[2].state is GroupState.STARTING
+
+
+def test_a_ready_replacement_is_admitted_by_a_boundary_plan() -> None:
+    """Its base stays that of the last urgent plan, so members act at a commit; the joiner is admitted by this epoch."""
+    drive = degraded()
+
+    returned(drive)
+
+    plan = drive.plan
+    assert (plan.epoch, plan.base) == (3, 2)
+    assert {m.group: m.admission for m in plan.members} == {0: 1, 1: 1, 2: 3, 3: 1}
+    assert plan.leader == 0
+    assert check(plan.schedule) == ()
+    assert plan.schedule.depth == 1.0
+    assert drive.state.job is JobState.DEGRADED
+
+
+def test_a_joiner_is_back_when_it_has_committed() -> None:
+    """Then the job runs whole again, one event says so, and its loss was masked once."""
+    drive = degraded()
+    returned(drive)
+    drive.do(*(drive.say(wire.Running, g, step=5) for g in range(4)))
+
+    drive.do(*(drive.committed(g, 6) for g in range(4)))
+
+    assert drive.state.job is JobState.RUNNING
+    assert drive.state.masked == 1
+    back = [a for a in drive.all(Announce) if a.reason == EventReason.GROUP_REJOINED]
+    assert [a.groups for a in back] == [(2,)]
+
+
+def test_nobody_is_admitted_while_a_member_has_not_said_that_it_runs() -> None:
+    """A boundary plan before that could overtake the urgent one."""
+    drive = started(replace=True)
+    drive.do(*(drive.say(wire.Running, g, step=0) for g in range(4)))
+    drive.do(drive.exited(2))
+    drive.do(*(drive.say(wire.Running, g, step=3) for g in (0, 1)))
+
+    returned(drive)
+    assert drive.plan.epoch == 2
+
+    drive.do(drive.say(wire.Running, 3, step=3), drive.committed(0, 4))
+    assert drive.plan.epoch == 3
+
+
+def test_a_joiner_that_dies_again_is_no_second_loss() -> None:
+    """An urgent plan goes on without it, masked stays, and it is started once more, after a longer pause."""
+    drive = degraded()
+    returned(drive)
+
+    drive.do(drive.exited(2))
+
+    assert (drive.plan.epoch, drive.plan.base, drive.plan.groups) == (4, 4, (0, 1, 3))
+    assert drive.state.masked == 1
+    assert drive.state.groups[2].retry is not None
+    assert drive.state.groups[2].retry - drive.now > 0.5
+
+
+def test_a_member_lost_while_another_joins_leaves_the_joiner_a_joiner() -> None:
+    """The urgent plan keeps the admission, and the leader is one that has the state."""
+    drive = degraded()
+    returned(drive)
+
+    drive.do(drive.exited(0))
+
+    assert (drive.plan.epoch, drive.plan.base) == (4, 4)
+    assert {m.group: m.admission for m in drive.plan.members} == {1: 1, 2: 3, 3: 1}
+    assert drive.plan.leader == 1
+    assert drive.state.groups[2].state is GroupState.JOINING
+
+
+def test_a_joiner_alone_with_a_shard_does_not_save_it() -> None:
+    """What is missing of the step in flight can only be computed by who has the state."""
+    drive = started(replace=True, redundancy=2)
+    drive.do(*(drive.say(wire.Running, g, step=0) for g in range(4)))
+    drive.do(drive.exited(2))
+    drive.do(*(drive.say(wire.Running, g, step=3) for g in (0, 1, 3)))
+    drive.do(*(drive.committed(g, 4) for g in (0, 1, 3)))
+    returned(drive)
+    placement = drive.plan.schedule.placement
+    other = next(g for shard in placement.stack(2) for g in placement.hosts(shard) if g != 2)
+
+    drive.do(drive.exited(other))
+
+    assert drive.end is not None
+    assert "wipe-out" in drive.end.verdict
+
+
+def test_nobody_is_admitted_once_a_member_is_done() -> None:
+    """The job is about to end: a joiner would only hold it up."""
+    drive = degraded()
+    drive.do(drive.done(0))
+
+    returned(drive)
+
+    assert drive.plan.epoch == 2
