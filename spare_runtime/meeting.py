@@ -9,7 +9,6 @@ and then only that thread is left behind.
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from torch import Tensor
 from spare.api import wire
 from spare_runtime.errors import CollectiveFailed, RendezvousTimeout, Superseded
 from spare_runtime.sockets import cut, open_sockets
+from spare_runtime.store import StoreClient, StoreServer
 
 dist: Any = torch.distributed  # its stubs know little of what its C++ part exports
 
@@ -41,12 +41,15 @@ def pauses() -> Iterator[float]:
 class Meeting:
     """Store and process group of one plan, as one member sees them."""
 
-    def __init__(self, plan: wire.Plan, own_store: Any, bind: str, deadline: float, timeout: float) -> None:
+    def __init__(
+        self, plan: wire.Plan, own_store: StoreServer, token: str, bind: str, deadline: float, timeout: float
+    ) -> None:
         """Nothing is connected yet.
 
         Args:
             plan: My part of it; I am a member.
             own_store: The store that this process serves, in case I am the leader.
+            token: The job's.
             bind: Host that gloo listens on.
             deadline: Seconds that members wait for each other.
             timeout: Seconds after which a collective gives up by itself.
@@ -55,7 +58,9 @@ class Meeting:
         self.members = wire.groups_of(plan.members)
         self.rank = self.members.index(plan.group)
         self.interrupted = threading.Event()
-        self._own_store, self._bind, self._deadline, self._timeout = own_store, bind, deadline, timeout
+        self._own_store, self._token, self._bind = own_store, token, bind
+        self._clients: list[StoreClient] = []
+        self._deadline, self._timeout = deadline, timeout
         self._before = set(open_sockets())
         self._sockets: set[str] | None = None  # None while they still appear
         self._sockets_known = threading.Lock()
@@ -82,6 +87,8 @@ class Meeting:
 
     def _cut(self) -> None:
         # Not what came in at one's own store: others may be in the next rendezvous there already.
+        for client in tuple(self._clients):
+            client.shut()
         with self._sockets_known:
             cut(self._new_sockets() if self._sockets is None else self._sockets, but_port=self._own_store.port)
 
@@ -119,7 +126,9 @@ class Meeting:
         """
         leader = self.plan.leader_group
         with self._blocking("reaching the leader's store", (leader,)):
-            self._store = self._prefixed(self._own_store if leader == self.plan.group else self._dial())
+            self._store = self._prefixed(self._dial())
+        if leader == self.plan.group:
+            self._own_store.keep(f"{self.plan.job}/{self.plan.epoch}/")  # what came early to this epoch stays
         threading.Thread(target=self._connect, name="spare-connect", daemon=True).start()
 
     def _prefixed(self, store: Any) -> Any:
@@ -131,12 +140,13 @@ class Meeting:
         began, pause = time.monotonic(), 0.01
         while True:
             try:
-                with socket.create_connection(address, timeout=_DIAL_TIMEOUT):
-                    pass
-                return dist.TCPStore(
-                    address.host, address.port, None, False, timedelta(seconds=_DIAL_TIMEOUT), wait_for_workers=False
-                )
-            except (OSError, RuntimeError) as error:
+                client = StoreClient(address, self._token, _DIAL_TIMEOUT, self._deadline)
+                self._clients.append(client)  # gloo keeps no reference of its own to a store made in Python
+                if self._dropped:  # while it was made
+                    client.close()
+                    raise Superseded("reaching the leader's store")
+                return client
+            except OSError as error:
                 waited = time.monotonic() - began
                 if self.interrupted.is_set():
                     raise Superseded("reaching the leader's store") from error
@@ -160,7 +170,7 @@ class Meeting:
             store.set(keys[rank], mine)
             if self.plan.leader_group == self.plan.group:
                 self._await(lambda: store.check(keys))
-                store.set("facts", "\n".join(value.decode() for value in store.multi_get(keys)))
+                store.set("facts", "\n".join(store.get(key).decode() for key in keys))
             else:
                 self._await(lambda: store.check(["facts"]))
             return dict(zip(self.members, store.get("facts").decode().split("\n"), strict=True))
@@ -248,12 +258,12 @@ class Meeting:
             entered()
             work.wait()
 
-    def broadcast(self, tensors: list[Tensor]) -> None:
-        """Give all members the tensors of the lowest one, in place."""
+    def broadcast(self, tensors: list[Tensor], source: int) -> None:
+        """Give all members the tensors of the group `source`, in place."""
         group = self.group()
         with self._blocking("taking over the first parameters"):
             options = dist.BroadcastOptions()
-            options.rootRank, options.rootTensor = 0, 0
+            options.rootRank, options.rootTensor = self.members.index(source), 0
             options.timeout = timedelta(seconds=self._timeout)
             for w in [group.broadcast([tensor], options) for tensor in tensors]:
                 w.wait()
@@ -266,3 +276,5 @@ class Meeting:
         self._cut()
         self._group = None
         self._store = None
+        for client in tuple(self._clients):
+            client.close()

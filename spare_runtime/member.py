@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 import traceback
-from datetime import timedelta
-from typing import Any
-
-import torch.distributed
 
 from spare.api import wire
-from spare.planner import Placement
+from spare.planner import Placement, WipeOut
 from spare_runtime.config import Environment
 from spare_runtime.errors import CollectiveFailed, SessionMisuse, SpareError, StateDiverged, StateLost, Superseded
 from spare_runtime.faults import Faults
@@ -23,6 +18,7 @@ from spare_runtime.membership import Membership
 from spare_runtime.micro import Micro
 from spare_runtime.parameters import digest
 from spare_runtime.regroup import Facts, Outcome, outcome
+from spare_runtime.store import StoreServer
 from spare_runtime.training import Training
 from spare_runtime.transfer import Donor, Offer, Transfer
 
@@ -47,9 +43,9 @@ class Member:
         self._transfer: Transfer | None = None
         self._from = -1  # the group that the transfer is from
         self._admission: int | None = None
-        self._store, address = serve_store(env)
+        self._store = StoreServer(env.bind, env.token)
         self.line = AgentLine(env, self.membership.on_plan, self.membership.on_finish)
-        self.line.start(str(address))
+        self.line.start(str(self._store.address))
         self.regroup("to begin with")
 
     @property
@@ -111,6 +107,7 @@ class Member:
     def _suspect(self, error: CollectiveFailed) -> None:
         self.membership.failed()
         phase, self.line.phase = self.line.phase, "failed"
+        self.leave()  # at the first error: who waits on others than the dead one learns of it through us
         if not self.membership.must_act:
             self.line.send(
                 self.line.report(
@@ -136,7 +133,7 @@ class Member:
             seconds = {"abort": time.monotonic() - began}
             self.line.epoch, self.line.phase = plan.epoch, "rendezvous"
             env = self.env
-            meeting = Meeting(plan, self._store, env.bind, env.rendezvous_timeout, env.collective_timeout)
+            meeting = Meeting(plan, self._store, env.token, env.bind, env.rendezvous_timeout, env.collective_timeout)
             self.membership.meet(meeting)
             try:
                 self._carry_out(self._meet(plan, meeting, seconds), meeting)
@@ -165,7 +162,10 @@ class Member:
         self.faults.at(self.training.committed, "regroup")
         seconds["exchange"] = time.monotonic() - began
         facts = {group: Facts.of_text(text) for group, text in heard.items()}
-        result = outcome(self.env.group, facts, self._place(plan.placement), plan.micro_batches, self.schedule())
+        try:
+            result = outcome(self.env.group, facts, self._place(plan.placement), plan.micro_batches, self.schedule())
+        except WipeOut as error:
+            raise StateLost(f"{error}: its hosts that are left have not loaded the training state yet") from error
         if result.load_from is not None:
             self._from = result.load_from
             address = wire.Address.parse(facts[self._from].serves)
@@ -183,9 +183,9 @@ class Member:
             raise StateLost(f"no member of plan {self.plan.epoch} has the training state")
         if result.diverged is not None:
             raise StateDiverged(result.diverged)
-        if result.align:  # start from the lowest member's parameters, as data-parallel training does
+        if result.align is not None:  # all start from one group's parameters, as data-parallel training does
             copies = self.training.copies()  # a broadcast that fails must leave nothing half done
-            meeting.broadcast(copies)
+            meeting.broadcast(copies, result.align)
             self.training.replace(copies)
         if result.commit:
             self._commit()
@@ -275,26 +275,3 @@ class Member:
         """Cut the connections to the other groups."""
         if self.membership.meeting is not None:
             self.membership.meeting.drop()
-
-
-def serve_store(env: Environment) -> tuple[Any, wire.Address]:
-    """This process's own rendezvous store, listening on `env.bind` only, on a port that the kernel chose.
-
-    torch's store listens on every address when left to itself, whatever host it is told.
-    """
-    family = socket.AF_INET6 if ":" in env.bind else socket.AF_INET
-    with socket.socket(family) as listener:
-        listener.bind((env.bind, 0))
-        listener.listen(1024)
-        address = wire.Address(*listener.getsockname()[:2])
-        tcp_store: Any = torch.distributed.TCPStore  # type: ignore[attr-defined]
-        store = tcp_store(
-            address.host,
-            address.port,
-            None,
-            True,
-            timedelta(seconds=env.collective_timeout),
-            wait_for_workers=False,
-            master_listen_fd=os.dup(listener.fileno()),
-        )
-    return store, address

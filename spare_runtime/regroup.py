@@ -62,8 +62,8 @@ class Outcome:
     """Give the training state to the members that have not got it."""
     wiped_out: bool = False
     """Nobody has the state: only a restart from a checkpoint helps."""
-    align: bool = False
-    """Before the first step parameters differ: take those of the lowest member."""
+    align: int | None = None
+    """Before the first step parameters differ: all take those of this group."""
     diverged: str | None = None
     """Members at the same step differ in their parameters: who, for people."""
 
@@ -114,9 +114,14 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
         assigned=assigned,
         load_from=None if mine.whole else donor,
         gives=me == donor and len(able) < len(facts),
-        align=differ and step == 0,
+        align=_source(whole) if differ and step == 0 else None,
         diverged=text if differ and step > 0 else None,
     )
+
+
+def _source(members: list[Facts]) -> int:
+    """Whose first parameters are taken: those that gradients at hand were computed with, else the lowest member's."""
+    return next((f.group for f in members if f.held or f.reduced is not None), members[0].group)
 
 
 def _differ(members: list[Facts]) -> tuple[bool, str]:

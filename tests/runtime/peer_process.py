@@ -21,15 +21,15 @@ from spare.api.wire import Plan
 from spare_runtime.agent.lifeline import die_with
 from spare_runtime.config import Environment, read_environment
 from spare_runtime.meeting import Meeting
-from spare_runtime.member import serve_store
+from spare_runtime.store import StoreServer
 
 
 class Member:
     """What the process can be asked to do; every method is one command."""
 
     def __init__(self, env: Environment) -> None:
-        self.bind = env.bind
-        self.store, self.address = serve_store(env)
+        self.bind, self.token = env.bind, env.token
+        self.store = StoreServer(env.bind, env.token)
         self.meeting: Meeting | None = None
 
     @property
@@ -40,13 +40,13 @@ class Member:
 
     def store_address(self) -> str:
         """Of this member's own store."""
-        return str(self.address)
+        return str(self.store.address)
 
     def meet(self, plan: Plan, deadline: float, timeout: float) -> None:
         """Another meeting, in place of the last one."""
         if self.meeting is not None:
             self.meeting.drop()
-        self.meeting = Meeting(plan, self.store, self.bind, deadline, timeout)
+        self.meeting = Meeting(plan, self.store, self.token, self.bind, deadline, timeout)
 
     def enter(self) -> None:
         """Reach the leader's store."""
@@ -73,7 +73,7 @@ class Member:
     def broadcast(self, value: float) -> float:
         """The lowest member's number."""
         tensor = torch.tensor([value])
-        self.met.broadcast([tensor])
+        self.met.broadcast([tensor], self.met.members[0])
         return float(tensor)
 
     def interrupt(self) -> None:

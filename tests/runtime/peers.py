@@ -136,7 +136,6 @@ def nursery(folder: Path) -> Iterator[Callable[[int, str], Peers]]:
     socket = f"{folder}/peers"
     env = {**os.environ, "SPARE_JOB": JOB, "SPARE_GROUP": "0", "SPARE_UID": UID, "SPARE_TOKEN": TOKEN}
     env |= {"SPARE_PARENT": str(os.getpid()), "TORCH_CPP_LOG_LEVEL": "FATAL"}
-    env["RES_OPTIONS"] = "timeout:1 attempts:1"  # torch's store looks its peers' names up; it must not stall on that
     lines: list[Connection] = []
     with subprocess.Popen([sys.executable, str(SCRIPT), socket], env=env, stdout=subprocess.PIPE) as process:
         try:

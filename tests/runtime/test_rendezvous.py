@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from spare_runtime.config import read_environment
 from spare_runtime.meeting import Meeting
-from spare_runtime.member import serve_store
+from spare_runtime.store import StoreServer
 from tests.runtime.peers import Peers
-from tests.runtime.plans import JOB, TOKEN, UID, plan
+from tests.runtime.plans import TOKEN, plan
 
 
 def free_port() -> int:
@@ -57,8 +56,7 @@ def test_members_that_never_come_are_named(three: Peers) -> None:
 
 def test_names_that_do_not_resolve_yet_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of fresh pods take a while to be known; nobody gives up before the deadline."""
-    env = {"SPARE_JOB": JOB, "SPARE_GROUP": "0", "SPARE_UID": UID, "SPARE_TOKEN": TOKEN}
-    store, address = serve_store(read_environment(env))
+    store = StoreServer("127.0.0.1", TOKEN)
     lookups, known = [], socket.getaddrinfo
 
     def getaddrinfo(host: str, *more: Any, **named: Any) -> Any:
@@ -68,8 +66,8 @@ def test_names_that_do_not_resolve_yet_are_looked_up_again(monkeypatch: pytest.M
         return known(host, *more, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    told = plan(group=1, leader=f"localhost:{address.port}", leader_group=0)
-    meeting = Meeting(told, store, "127.0.0.1", 30.0, 30.0)
+    told = plan(group=1, leader=f"localhost:{store.port}", leader_group=0)
+    meeting = Meeting(told, store, TOKEN, "127.0.0.1", 30.0, 30.0)
     meeting.enter()
     meeting.drop()
 

@@ -1,0 +1,244 @@
+"""The rendezvous store, where members of a plan leave word for each other: every worker serves one, one is used.
+
+Torch's own TCPStore is not used, for three reasons found by measuring: its client asks the DNS for the name of every
+address that it connects to, and stands still for seconds where nobody answers (a cluster without DNS, field case F11);
+a client whose server is stopped cannot be freed in time; and whoever reaches its port may write into it. This one
+speaks JSON lines, asks nobody for names, ends when its one socket is shut down, and wants the job's token first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed
+
+from spare.api import wire
+
+_BACKLOG = 1024
+_CHUNK = 1 << 16
+_MOST = 64 << 20
+"""Longest request, bytes."""
+_Store: Any = torch.distributed.Store  # type: ignore[attr-defined]
+
+
+@dataclass(eq=False)
+class _Guest:
+    """One connection to the server."""
+
+    connection: socket.socket
+    incoming: bytearray = field(default_factory=bytearray)
+    outgoing: bytearray = field(default_factory=bytearray)
+    welcome: bool = False
+    awaits: list[str] = field(default_factory=list)
+    """Keys of the request that is not answered yet, because they are not all there."""
+    wants: str | None = None
+    """The key whose value answers it."""
+
+
+class StoreServer:
+    """Serves key and value pairs on a thread of its own, on a port that the kernel chose, bound to one address only."""
+
+    def __init__(self, bind: str, token: str) -> None:
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        self._listener = socket.socket(family)
+        self._listener.bind((bind, 0))
+        self._listener.listen(_BACKLOG)
+        self._listener.setblocking(False)
+        self.address = wire.Address(*self._listener.getsockname()[:2])
+        self._token = token
+        self._lock = threading.Lock()
+        self._data: dict[str, str] = {}
+        self._guests: set[_Guest] = set()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        threading.Thread(target=self._run, name="spare-store", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self.address.port
+
+    def keep(self, prefix: str) -> None:
+        """Forget every key that does not begin with `prefix`: earlier epochs are over."""
+        with self._lock:
+            self._data = {key: value for key, value in self._data.items() if key.startswith(prefix)}
+
+    def _run(self) -> None:
+        while True:
+            for key, events in self._selector.select():
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif events & selectors.EVENT_READ:
+                    self._read(key.data)
+                else:
+                    self._flush(key.data)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # it left before it was let in
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            guest = _Guest(connection)
+            self._guests.add(guest)
+            self._selector.register(connection, selectors.EVENT_READ, guest)
+
+    def _read(self, guest: _Guest) -> None:
+        try:
+            chunk = guest.connection.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        guest.incoming += chunk
+        if not chunk or len(guest.incoming) > _MOST:
+            self._part(guest)
+            return
+        while (end := guest.incoming.find(b"\n")) >= 0:
+            line = bytes(guest.incoming[:end])
+            del guest.incoming[: end + 1]
+            try:
+                self._answer(guest, json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                self._part(guest)  # it speaks something else
+                return
+
+    def _part(self, guest: _Guest) -> None:
+        if guest in self._guests:
+            self._guests.discard(guest)
+            self._selector.unregister(guest.connection)
+            guest.connection.close()
+
+    def _answer(self, guest: _Guest, request: dict[str, Any]) -> None:
+        if not guest.welcome:
+            if not hmac.compare_digest(str(request["token"]).encode(), self._token.encode()):
+                raise ValueError("not this job's token")
+            guest.welcome = True
+            self._say(guest, True)
+            return
+        kind, keys = request["op"], [str(key) for key in request["keys"]]
+        with self._lock:
+            if kind == "set":
+                self._data[keys[0]] = str(request["value"])
+            there = all(key in self._data for key in keys)
+        if kind in ("set", "check"):
+            self._say(guest, there)
+            if kind == "set":
+                self._serve_waiting()
+        elif kind in ("get", "wait"):
+            guest.awaits, guest.wants = keys, keys[0] if kind == "get" else None
+            self._serve_waiting()
+        else:
+            raise ValueError(kind)
+
+    def _serve_waiting(self) -> None:
+        for guest in [g for g in self._guests if g.awaits]:
+            with self._lock:
+                ready = all(key in self._data for key in guest.awaits)
+                value = self._data[guest.wants] if ready and guest.wants is not None else True
+            if ready:
+                guest.awaits = []
+                self._say(guest, value)
+
+    def _say(self, guest: _Guest, value: object) -> None:
+        guest.outgoing += json.dumps(value).encode() + b"\n"
+        self._flush(guest)
+
+    def _flush(self, guest: _Guest) -> None:
+        try:
+            while guest.outgoing:
+                del guest.outgoing[: guest.connection.send(guest.outgoing)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._part(guest)
+            return
+        more = selectors.EVENT_WRITE if guest.outgoing else 0
+        self._selector.modify(guest.connection, selectors.EVENT_READ | more, guest)
+
+
+class StoreClient(_Store):  # type: ignore[misc]  # torch's stubs do not know it
+    """A connection to a member's store, usable by gloo as its store. One request at a time."""
+
+    def __init__(self, address: wire.Address, token: str, connect: float, deadline: float) -> None:
+        """Connect.
+
+        Args:
+            address: Of the store.
+            token: The job's.
+            connect: Seconds for the connection and its first answer.
+            deadline: Seconds for each further answer.
+
+        Raises:
+            OSError: nobody listens there, or it does not let us in.
+        """
+        super().__init__()
+        self._turn = threading.Lock()
+        self._deadline = deadline
+        self._connection = socket.create_connection(address, timeout=connect)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._incoming = bytearray()
+        try:
+            self._ask({"token": token}, connect)
+        except OSError:
+            self._connection.close()
+            raise
+
+    def shut(self) -> None:
+        """End the connection, from any thread: whoever waits for an answer gets an error at once."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End it and give the descriptor back, once nobody waits."""
+        self.shut()
+        with self._turn:
+            self._connection.close()
+
+    def _ask(self, request: dict[str, Any], deadline: float) -> Any:
+        with self._turn:
+            until = time.monotonic() + deadline
+            self._connection.settimeout(deadline)
+            self._connection.sendall(json.dumps(request).encode() + b"\n")
+            while (end := self._incoming.find(b"\n")) < 0:
+                self._connection.settimeout(max(0.001, until - time.monotonic()))
+                chunk = self._connection.recv(_CHUNK)
+                if not chunk:
+                    raise ConnectionError("the store closed the connection")
+                self._incoming += chunk
+            line = bytes(self._incoming[:end])
+            del self._incoming[: end + 1]
+            return json.loads(line)
+
+    # --- what torch asks of a store -----------------------------------------------------------------------------------
+
+    def set(self, key: str, value: bytes | str) -> None:
+        """Write a value."""
+        text = value if isinstance(value, str) else bytes(value).decode("latin-1")
+        self._ask({"op": "set", "keys": [key], "value": text}, self._deadline)
+
+    def get(self, key: str) -> bytes:
+        """The value of a key, once it is there."""
+        return str(self._ask({"op": "get", "keys": [key]}, self._deadline)).encode("latin-1")
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are there now."""
+        return bool(self._ask({"op": "check", "keys": list(keys)}, self._deadline))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Wait until all keys are there.
+
+        Raises:
+            OSError: they were not in time, or the connection broke.
+        """
+        seconds = self._deadline if timeout is None else timeout.total_seconds()
+        self._ask({"op": "wait", "keys": list(keys)}, seconds)
