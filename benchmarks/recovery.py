@@ -2,7 +2,8 @@
 
 Real processes, killed with SIGKILL from outside at random moments of a step. 4 groups of a 50 ms step by default; a
 micro-batch is a sleep, as a step on an accelerator is for the CPU, so that what is measured is the recovery and not the
-contention of the workers for two cores. Each run takes two kills (three hosts a shard), worker and whole group in turn.
+contention of the workers for two cores; for the same reason lost groups are not started again. Each run takes two kills
+(three hosts a shard), worker and whole group in turn.
 
 Per kill, in milliseconds: notice (SIGKILL until the coordinator's first sign of it), detect (until the loss was
 decided), plan (until the new plan was pushed), regroup (until every survivor runs under it), patch (until the first
@@ -85,7 +86,7 @@ def _job(folder: Path, script: str, groups: int, micro_batches: int) -> Path:
 
 def _run(job: Path, chance: random.Random, groups: int, step_seconds: float) -> list[dict[str, float]]:
     spare = Path(sysconfig.get_path("scripts")) / "spare"
-    command = [str(spare), "run", str(job), "--json", "--runs", str(job.parent / "runs")]
+    command = [str(spare), "run", str(job), "--json", "--no-replacements", "--runs", str(job.parent / "runs")]
     victims = chance.sample(range(groups), 2)
     killed: dict[int, float] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -21,7 +21,7 @@ from tests.training.scripts import integers
 
 SCRIPTS = Path(integers.__file__).parent
 SPARE = Path(sysconfig.get_path("scripts")) / "spare"
-DEADLINE = 90.0
+DEADLINE = 110.0
 
 
 @dataclass(frozen=True)

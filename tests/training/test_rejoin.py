@@ -17,7 +17,7 @@ from tests.training.runs import Run, check_survived, job_file, result, run, star
 
 pytestmark = pytest.mark.slow
 
-STEPS = 240
+STEPS = 500
 ENV = {"STEPS": str(STEPS), "MICRO_SECONDS": "0.008"}
 
 
@@ -40,14 +40,14 @@ def test_f07_a_lost_group_comes_back(tmp_path: Path) -> None:
 
 def test_f18_a_joiner_computes_from_the_step_after_its_admission(tmp_path: Path) -> None:
     """F18: admitted at the commit of step t, its first micro-batch is of step t + 1, also when it comes back twice."""
-    job = job_file(tmp_path, env=ENV | {"STEPS": "500"})
+    job = job_file(tmp_path, env=ENV | {"STEPS": "900"})
     process = start(job)
     for incarnation in (1, 2):
         wait_for("commits", lambda n=incarnation: _commits_of(tmp_path, 2, n) >= 3, 60.0)  # type: ignore[misc]
         _kill(tmp_path, 2)
     done = result(process, job)
 
-    check_survived(done, steps=500, masked=2)
+    check_survived(done, steps=900, masked=2)
     books = sorted(tmp_path.glob("runs/*/ledger/group-2-*"), key=lambda p: p.stat().st_mtime)
     assert len(books) == 3, done.told()
     for book in books[1:]:
@@ -65,11 +65,11 @@ def _commits_of(folder: Path, group: int, books: int) -> int:
 
 def test_the_donor_dies_while_it_gives(tmp_path: Path) -> None:
     """The joiner begins again with another donor; nobody commits half a state."""
-    job = job_file(tmp_path, env=ENV | {"STEPS": "400"})
+    job = job_file(tmp_path, env=ENV)
 
-    done = run(job, "--kill", "2@10:compute", *(a for step in range(11, 400) for a in ("--kill", f"0@{step}:give")))
+    done = run(job, "--kill", "2@10:compute", *(a for step in range(11, STEPS) for a in ("--kill", f"0@{step}:give")))
 
-    check_survived(done, steps=400, masked=2)
+    check_survived(done, steps=STEPS, masked=2)
     assert {e["groups"][0] for e in told(done, "GroupRejoined")} >= {2}, done.told()  # type: ignore[index]
 
 
@@ -77,7 +77,7 @@ def test_the_donor_dies_while_it_gives(tmp_path: Path) -> None:
 def test_a_joiner_dies_at_a_random_moment(tmp_path: Path, seed: int) -> None:
     """From its start to some time after its admission; the next one comes back all the same."""
     chance = random.Random(seed)
-    job = job_file(tmp_path, env=ENV | {"STEPS": "600"})
+    job = job_file(tmp_path, env=ENV | {"STEPS": "1000"})
     process = start(job, "--kill", "3@10:barrier")
     wait_for("the loss", lambda: commits(tmp_path) >= 60)
     wait_for("the end of the first", lambda: _incarnations(tmp_path, 3) == 1)
@@ -86,7 +86,7 @@ def test_a_joiner_dies_at_a_random_moment(tmp_path: Path, seed: int) -> None:
     os.kill(pid, signal.SIGKILL)
     done = result(process, job)
 
-    check_survived(done, steps=600)
+    check_survived(done, steps=1000)
     assert told(done, "GroupRejoined"), done.told()
 
 
