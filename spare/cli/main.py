@@ -9,6 +9,10 @@ import click
 
 COMMANDS: Final = {
     "run": ("spare.cli.run", "Run a job on this machine, each group as a local process."),
+    "plan": (
+        "spare.cli.plan",
+        "Size a job: redundancy, checkpoints, expected time; or who computes what after a loss.",
+    ),
     "simulate": ("spare.cli.simulate", "Simulate training under failures: your setting, or the paper's."),
     "validate": ("spare.cli.validate", "Say what is wrong with a job file, or what holds when nothing is."),
 }

@@ -1,0 +1,132 @@
+"""What each group of a job would compute once some are lost, and why: the planner's answers, in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from spare.api.job import SPAReJob
+from spare.planner import (
+    Range,
+    Reorder,
+    Schedule,
+    WipeOut,
+    healthy,
+    patch,
+    place,
+    ranges_of,
+    recommended_redundancy,
+    reorder,
+)
+
+
+def explain_losses(job: SPAReJob, lost: tuple[int, ...], redundancy: int | None, as_json: bool = False) -> str:
+    """The patch of the step in flight and the schedule from the next step on.
+
+    Raises:
+        click.UsageError: a group that the job has not, or all of them.
+    """
+    n, m = job.spec.groups, job.spec.micro_batches
+    if not 0 <= lost[0] <= lost[-1] < n or len(lost) == n:
+        raise click.UsageError(f"--lost {','.join(map(str, lost))}: the job has the groups 0 to {n - 1}; one must live")
+    given = redundancy or job.spec.redundancy
+    r = given if isinstance(given, int) else recommended_redundancy(n, m)
+    if r > n:
+        raise click.UsageError(f"--redundancy {r}: the job has {n} groups")
+    placement = place(n, r, job.spec.placement.strategy.value)
+    before = healthy(placement, m)
+    live = [group for group in range(n) if group not in lost]
+    missing = 0
+    for group in lost:
+        missing |= before.mask(group)
+    try:
+        after = reorder(before, live)
+        patches = patch(placement, m, live, missing)
+    except WipeOut as wiped:
+        hosts = {shard: placement.hosts(shard) for shard in wiped.shards}
+        if as_json:
+            return json.dumps({"wipeOut": list(wiped.shards), "hosts": {str(s): list(h) for s, h in hosts.items()}})
+        named = "\n".join(f"  shard {shard} lay on the groups {_list(found)} only" for shard, found in hosts.items())
+        return f"{wiped}\n{named}\nThe job does what spec.onWipeOut says: {job.spec.on_wipe_out.value}."
+    if as_json:
+        return json.dumps(_document(before, after, patches, missing), indent=2)
+    return "\n".join(_lines(before, after, patches, missing))
+
+
+def _lines(before: Schedule, after: Reorder, patches: dict[int, tuple[Range, ...]], missing: int) -> list[str]:
+    placement, m = before.placement, before.micro_batches
+    lines = [
+        after.reason,
+        "",
+        f"{placement.groups} groups, each hosts {placement.redundancy} shards of {m} micro-batches. Of the step in"
+        f" flight {missing.bit_count()} micro-batches are lost, and are computed again by hosts of their shards.",
+        "",
+    ]
+    for group in after.schedule.live:
+        old, new = before.mask(group), after.schedule.mask(group)
+        more, less = ranges_of(new & ~old, m), ranges_of(old & ~new, m)
+        load = after.schedule.load(group)
+        lines.append(f"group {group}: hosts {_list(placement.stack(group))}; computes {load} micro-batches a step")
+        lines.append(f"    each step   {_named(after.schedule.ranges(group))}")
+        if more:
+            lines.append(f"    new         {_named(more)}: {_why(more, before, after)}")
+        if less:
+            lines.append(f"    given away  {_named(less)}: {_why_less(group, less, before, after.schedule)}")
+        if patches.get(group):
+            lines.append(f"    patch now   {_named(patches[group])}: missing of the step in flight")
+    return lines
+
+
+def _why(more: tuple[Range, ...], before: Schedule, after: Reorder) -> str:
+    """Which of the shards lost a host, and which were only moved."""
+    hosts = before.placement.host_table
+    lost = sorted({part.shard for part in more if set(hosts[part.shard]) & set(after.left)})
+    moved = sorted({part.shard for part in more} - set(lost))
+    reasons = [f"shard {s} lost host {_list(sorted(set(hosts[s]) & set(after.left)))}" for s in lost]
+    reasons += [f"shard {s} moved to even the loads out" for s in moved]
+    return ", ".join(reasons)
+
+
+def _why_less(group: int, less: tuple[Range, ...], before: Schedule, after: Schedule) -> str:
+    """A smaller share of the shard, or the same one with other indices: those follow from the order of the hosts."""
+    placement = before.placement
+    fewer = []
+    for shard in sorted({part.shard for part in less}):
+        layer = placement.stack(group).index(shard)
+        if after.counts[shard][layer] < before.counts[shard][layer]:
+            fewer.append(shard)
+    if fewer:
+        return f"its share of shard {_list(fewer)} is smaller, to even the loads out"
+    return "its share is as large as before, but a shard's micro-batches are counted off in the order of its hosts"
+
+
+def _document(before: Schedule, after: Reorder, patches: dict[int, tuple[Range, ...]], missing: int) -> dict[str, Any]:
+    return {
+        "reason": after.reason,
+        "depth": after.depth,
+        "lost": list(after.left),
+        "missing": missing.bit_count(),
+        "groups": [
+            {
+                "group": group,
+                "hosts": list(before.placement.stack(group)),
+                "load": after.schedule.load(group),
+                "step": [list(part) for part in after.schedule.ranges(group)],
+                "patch": [list(part) for part in patches.get(group, ())],
+            }
+            for group in after.schedule.live
+        ],
+    }
+
+
+def _named(ranges: tuple[Range, ...]) -> str:
+    """ "2[0-3] 5[7]": shard and its micro-batches."""
+    return " ".join(
+        f"{part.shard}[{part.first}{f'-{part.first + part.count - 1}' if part.count > 1 else ''}]" for part in ranges
+    )
+
+
+def _list(numbers: tuple[int, ...] | list[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,153 @@
+"""What the paper reports, and how it is reproduced: the cases of its table, figures and of the sweeps.
+
+Source of the numbers: paper, section "Reported results".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from spare.planner import masked_mean, mean_depth, place
+from spare.sim.campaign import Case, Outcome, Plan, Progress, repeat
+from spare.sim.masking import depths_whole, masked, mean_bound
+from spare.sim.result import Estimate, estimate
+from spare.sim.setting import Setting, paper_setting
+
+
+class Published(NamedTuple):
+    """One cell of the paper's table: TTT / T0, the availability, and the r at which."""
+
+    ratio: float
+    availability: float
+    redundancy: int
+
+
+SIZES: Final = (200, 600, 1000)
+SPARE: Final = {
+    200: Published(2.92, 0.8700, 9),
+    600: Published(2.49, 0.9390, 8),
+    1000: Published(2.34, 0.9654, 9),
+}
+REPLICATION: Final = {
+    200: Published(6.07, 0.6174, 3),
+    600: Published(4.27, 0.7989, 3),
+    1000: Published(3.88, 0.8441, 3),
+}
+GRID: Final = {200: (7, 8, 9, 10), 600: (7, 8, 9), 1000: (8, 9, 10)}
+"""The r that are tried for SPARe: around the paper's best."""
+
+REDO: Final = {"nothing again": 0.0, "one layer again": 1.0}
+"""What a failure costs replication is not given: no work at all, or one layer by all."""
+
+
+def spare_case(setting: Setting, redundancy: int, runs: int) -> Case:
+    """SPARe as in the paper: whole shards, consecutive placement."""
+    return Case("SPARe", setting, Plan("whole", redundancy), runs)
+
+
+def table(steps: int, runs: int, seed: int, workers: int, progress: Progress | None) -> list[Outcome]:
+    """One run for each r, then the other runs for the best r of SPARe; replication has all its runs at once.
+
+    The first run of a case has the same seed whatever follows, so it counts among the runs of the best r.
+    """
+    first = [spare_case(paper_setting(n, steps=steps), r, 1) for n in SIZES for r in GRID[n]]
+    first += [
+        Case(f"replication, {label}", paper_setting(n, steps=steps), Plan("replication", r, {"redo": redo}), runs)
+        for n in SIZES
+        for r in (2, 3, 4)
+        for label, redo in REDO.items()
+    ]
+    outcomes = repeat(first, seed, workers, progress)
+    if runs > 1:
+        more = [replace(best(outcomes, "SPARe", n).case, runs=runs - 1) for n in SIZES]
+        for extra in repeat(more, seed + 1, workers, progress):
+            at = next(i for i, o in enumerate(outcomes) if replace(o.case, runs=runs - 1) == extra.case)
+            outcomes[at] = Outcome(replace(extra.case, runs=runs), outcomes[at].results + extra.results)
+    return outcomes
+
+
+def best(outcomes: Sequence[Outcome], label: str, groups: int) -> Outcome:
+    """The outcome of least TTT / T0 among those of a label and an N."""
+    return min(
+        (o for o in outcomes if o.case.label == label and o.case.setting.groups == groups),
+        key=lambda o: o.ratio.mean,
+    )
+
+
+def sweep(steps: int, runs: int, seed: int, workers: int, progress: Progress | None) -> list[Outcome]:
+    """N = 200, where failures cost most: one assumption changed at a time.
+
+    For replication (r = 3) and, with one run each, SPARe (r = 9).
+    """
+    base = paper_setting(200, steps=steps)
+    changes: dict[str, dict[str, Any]] = {
+        "as assumed": {},
+        "exponential failures": {"process": "exponential"},
+        "rate does not fall": {"rate_falls": False},
+        "all-reduce 6 s": {"reduction": 6.0},
+        "all-reduce 10 s": {"reduction": 10.0},
+        "no jitter": {"jitter": 0.0},
+        "saves at every 10 minutes": {"period": 600.0},
+        "saves at every 60 minutes": {"period": 3600.0},
+    }
+    cases = []
+    for label, change in changes.items():
+        setting = replace(base, **change)
+        cases.append(Case(label, setting, Plan("whole", 9), 1))
+        cases.append(Case(label, setting, Plan("replication", 3, {"redo": 1.0}), runs))
+    cases.append(Case("Golomb placement", base, Plan("whole", 9, {"placement": "Golomb"}), 1))
+    replicated: dict[str, dict[str, Any]] = {
+        "a failure costs nothing": {"redo": 0.0},
+        "a failure costs the whole step": {"redo": 3.0},
+        "copies in bundles": {"redo": 1.0, "layout": "bundles"},
+    }
+    cases += [Case(label, base, Plan("replication", 3, options), runs) for label, options in replicated.items()]
+    return repeat(cases, seed, workers, progress)
+
+
+def mu_table(trials: int, seed: int, tick: Callable[[], None]) -> list[dict[str, Any]]:
+    """mu against Monte-Carlo, for the independent and the consecutive placement, and Sbar's lower bound."""
+    rows = []
+    for n, r in ((200, 5), (200, 9), (200, 12), (600, 8), (600, 20), (1000, 9)):
+        row: dict[str, Any] = {"groups": n, "redundancy": r, "mu": masked_mean(n, r), "sbar": mean_depth(n, r)}
+        for strategy in ("Golomb", "Consecutive"):
+            counts = masked(place(n, r, strategy), trials, seed)
+            row |= {f"mu_{strategy}": spread(estimate(counts)), f"bound_{strategy}": mean_bound(n, counts)}
+        rows.append(row)
+        tick()
+    return rows
+
+
+def depth_table(trials: int, seed: int, tick: Callable[[], None]) -> list[dict[str, Any]]:
+    """Mean S of the paper's scheduler to the wipe-out against Sbar's lower bound."""
+    rows = []
+    for n, r in ((200, 5), (200, 7), (200, 9), (200, 11), (600, 8), (1000, 9)):
+        row: dict[str, Any] = {"groups": n, "redundancy": r, "sbar": mean_depth(n, r)}
+        for strategy in ("Golomb", "Consecutive"):
+            row[strategy] = spread(estimate(depths_whole(place(n, r, strategy), trials, seed)))
+        rows.append(row)
+        tick()
+    return rows
+
+
+def spread(value: Estimate) -> dict[str, float]:
+    """An estimate as JSON."""
+    return {"mean": value.mean, "half": value.half, "runs": value.runs}
+
+
+def row_of(outcome: Outcome) -> dict[str, Any]:
+    """A line of a table as JSON."""
+    case = outcome.case
+    return {
+        "label": case.label,
+        "kind": case.plan.kind,
+        "groups": case.setting.groups,
+        "redundancy": case.plan.redundancy,
+        "options": case.plan.options,
+        "steps": case.setting.steps,
+        "ratio": spread(outcome.ratio),
+        "availability": spread(outcome.availability),
+        "depth": spread(outcome.depth),
+    }

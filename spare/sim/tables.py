@@ -1,0 +1,189 @@
+"""Tables of results in Markdown, and whether goals are met, from the JSON that the commands write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from spare.sim.departures import GOALS, MICRO, REJOIN
+from spare.sim.published import REDO, REPLICATION, SIZES, SPARE, Published
+from spare.sim.setting import paper_setting
+
+Row = Mapping[str, Any]
+THE_PAPER = "SPARe as in the paper"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def interval(value: Mapping[str, float]) -> str:
+    """Mean and half width; one run has none."""
+    return f"{value['mean']:.3f}" + (f" ± {value['half']:.3f}" if value["runs"] > 1 else "")
+
+
+def off(value: float, reference: float) -> str:
+    """By how much a value is off, in per cent with its sign."""
+    return f"{(value / reference - 1) * 100:+.1f} %"
+
+
+def best_row(rows: Iterable[Row], label: str, groups: int) -> Row:
+    """The row of least TTT / T0 of a label and an N."""
+    return min(
+        (row for row in rows if row["label"] == label and row["groups"] == groups), key=lambda row: row["ratio"]["mean"]
+    )
+
+
+def main_table(paper: Mapping[str, Any]) -> str:
+    """The paper's table, ours beside it."""
+    rows = []
+    for n in SIZES:
+        for label in ("SPARe", *(f"replication, {redo}" for redo in REDO)):
+            row = best_row(paper["table"], label, n)
+            theirs: Published = (SPARE if label == "SPARe" else REPLICATION)[n]
+            ratio = row["ratio"]["mean"]
+            rows.append([
+                str(n), label, str(row["redundancy"]), interval(row["ratio"]), f"{theirs.ratio:.2f} (r = "
+                f"{theirs.redundancy})", off(ratio, theirs.ratio), f"{row['availability']['mean']:.2%}",
+                f"{theirs.availability:.2%}", str(row["ratio"]["runs"]),
+            ])  # fmt: skip
+    head = ["N", "strategy", "best r", "TTT/T0", "paper's", "off", "availability", "paper's", "runs"]
+    return markdown(head, rows)
+
+
+def gain_table(paper: Mapping[str, Any]) -> str:
+    """By how much SPARe is faster than replication."""
+    rows = []
+    for n in SIZES:
+        spare = best_row(paper["table"], "SPARe", n)["ratio"]["mean"]
+        ours = [
+            f"{1 - spare / best_row(paper['table'], f'replication, {redo}', n)['ratio']['mean']:.1%}" for redo in REDO
+        ]
+        rows.append([str(n), *ours, f"{1 - SPARE[n].ratio / REPLICATION[n].ratio:.1%}"])
+    return markdown(["N", *(f"replication: {redo}" for redo in REDO), "paper's"], rows)
+
+
+def goals(paper: Mapping[str, Any]) -> list[str]:
+    """One sentence for each TTT / T0: within 10 % or not."""
+    found = []
+    for label in ("SPARe", *(f"replication, {redo}" for redo in REDO)):
+        table = SPARE if label == "SPARe" else REPLICATION
+        shares = {n: best_row(paper["table"], label, n)["ratio"]["mean"] / table[n].ratio - 1 for n in SIZES}
+        met = [f"N = {n} ({share:+.1%})" for n, share in shares.items() if abs(share) <= 0.1]
+        missed = [f"N = {n} ({share:+.1%})" for n, share in shares.items() if abs(share) > 0.1]
+        text = f"{label}: within 10 % at {', '.join(met) or 'no N'}"
+        found.append(text + (f"; **missed** at {', '.join(missed)}" if missed else ""))
+    return found
+
+
+def sweep_table(paper: Mapping[str, Any]) -> str:
+    """How far each assumption moves TTT / T0 at N = 200."""
+    base = {row["kind"]: row["ratio"]["mean"] for row in paper["sweep"] if row["label"] == "as assumed"}
+    labels = list(dict.fromkeys(row["label"] for row in paper["sweep"]))
+    rows = []
+    for label in labels:
+        cells = []
+        for kind in ("whole", "replication"):
+            row = next((row for row in paper["sweep"] if row["label"] == label and row["kind"] == kind), None)
+            cells += [interval(row["ratio"]), off(row["ratio"]["mean"], base[kind])] if row else ["", ""]
+        rows.append([label, *cells])
+    return markdown(["changed", "SPARe, r = 9", "moved by", "replication, r = 3", "moved by"], rows)
+
+
+def mu_table(paper: Mapping[str, Any]) -> str:
+    """mu: formula against Monte-Carlo."""
+    rows = [
+        [
+            str(row["groups"]), str(row["redundancy"]), f"{row['mu']:.1f}",
+            interval_wide(row["mu_Golomb"]), off(row["mu"], row["mu_Golomb"]["mean"]),
+            interval_wide(row["mu_Consecutive"]), off(row["mu"], row["mu_Consecutive"]["mean"]),
+        ]
+        for row in paper["mu"]
+    ]  # fmt: skip
+    return markdown(["N", "r", "mu", "independent (Golomb)", "formula off", "consecutive", "formula off"], rows)
+
+
+def interval_wide(value: Mapping[str, float]) -> str:
+    """As ``interval``, for counts."""
+    return f"{value['mean']:.1f} ± {value['half']:.1f}"
+
+
+def depth_table(paper: Mapping[str, Any]) -> str:
+    """Sbar's lower bound against the bound along real wipe-outs and against the scheduler."""
+    bounds = {(row["groups"], row["redundancy"]): row["bound_Golomb"] for row in paper["mu"]}
+    rows = []
+    for row in paper["depth"]:
+        bound = bounds.get((row["groups"], row["redundancy"]))
+        cells = [f"{bound:.3f}", off(row["sbar"], bound)] if bound else ["", ""]
+        for strategy in ("Golomb", "Consecutive"):
+            cells += [interval(row[strategy]), off(row["sbar"], row[strategy]["mean"])]
+        rows.append([str(row["groups"]), str(row["redundancy"]), f"{row['sbar']:.3f}", *cells])
+    head = ["N", "r", "Sbar, c(k) only", "mean c(k), simulated", "off", "scheduler, Golomb", "off"]
+    return markdown([*head, "scheduler, consecutive", "off"], rows)
+
+
+def worst(values: Iterable[float]) -> str:
+    """The largest deviation, as a share."""
+    return f"{max(abs(value) for value in values) * 100:.1f} %"
+
+
+def ladder_labels(beyond: Mapping[str, Any]) -> list[str]:
+    """The departures, in order, the paper first."""
+    return [THE_PAPER, *dict.fromkeys(row["label"] for row in beyond["ladder"])]
+
+
+def ladder_row(paper: Mapping[str, Any], beyond: Mapping[str, Any], label: str, groups: int) -> Row:
+    """A rung, for one N; of several r the best."""
+    if label == THE_PAPER:
+        return best_row(paper["table"], "SPARe", groups)
+    return best_row(beyond["ladder"], label, groups)
+
+
+def ladder_table(paper: Mapping[str, Any], beyond: Mapping[str, Any]) -> str:
+    """One line for each departure."""
+    rows = []
+    for label in ladder_labels(beyond):
+        cells = []
+        for n in SIZES:
+            row = ladder_row(paper, beyond, label, n)
+            cells += [interval(row["ratio"]), str(row["redundancy"])]
+        rows.append([label, *cells])
+    return markdown(["", *(text for n in SIZES for text in (f"N = {n}", "r"))], rows)
+
+
+def beyond_goals(beyond: Mapping[str, Any]) -> list[str]:
+    """Whether ours is as fast as was set out."""
+    found = []
+    for name, label in (("without replacement", MICRO), ("with replacement", REJOIN)):
+        for n in SIZES:
+            row, goal = best_row(beyond["ladder"], label, n), GOALS[name][n]
+            met = "met" if row["ratio"]["mean"] <= goal else "**missed**"
+            text = f"{name}, N = {n}: {row['ratio']['mean']:.3f} at r = {row['redundancy']}; goal {goal}: {met}"
+            found.append(text)
+    return found
+
+
+def racks_table(beyond: Mapping[str, Any]) -> str:
+    """Racks that fail as one."""
+    rows = [
+        [row["label"], interval(row["ratio"]), f"{row['availability']['mean']:.2%}", f"{row['depth']['mean']:.3f}"]
+        for row in beyond["racks"]
+    ]
+    return markdown(["", "TTT/T0", "availability", "depth with patch"], rows)
+
+
+def implied_cost() -> str:
+    """What the paper's own numbers say that a failure costs replication, in seconds, for each N.
+
+    A step that counts takes TTT/T0 * availability * T0 per step; what is above r layers and an all-reduce is divided by
+    the failures per such step.
+    """
+    costs = []
+    for n, cell in REPLICATION.items():
+        setting = paper_setting(n)
+        step = cell.ratio * cell.availability * (setting.compute + setting.reduction)
+        healthy = cell.redundancy * setting.compute + setting.reduction
+        costs.append(f"{(step - healthy) / (step / setting.between_failures):.0f} s (N = {n})")
+    return ", ".join(costs)

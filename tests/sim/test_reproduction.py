@@ -1,0 +1,105 @@
+"""The paper's results in little: N = 200, its order and 15 %; and the formulas of `spare plan` against simulation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from spare.planner import place
+from spare.sim import MicroBatches, Replicated, WholeShards, run
+from spare.sim.published import SPARE
+from spare.sim.setting import paper_setting
+from spare.sim.sizing import Job, away, checkpoint_only, choices, failures_to_wipe_out, micro, recommended
+
+JOB = Job(200, compute=64, reduction=2, between_failures=300, restart=3600, micro_batches=32)
+
+
+def test_the_papers_order_at_200_groups() -> None:
+    """SPARe within 15 % of the paper's, less than replication; ours less again, and least with replacement."""
+    setting = paper_setting(200, steps=2000)
+
+    spare = run(setting, WholeShards(place(200, 9, "Consecutive")), 1).ratio
+    replication = run(setting, Replicated(200, 3), 1).ratio
+    ours = run(setting, MicroBatches(place(200, 5)), 1).ratio
+    replaced = run(replace(setting, replacement=600.0), MicroBatches(place(200, 5)), 1).ratio
+
+    assert spare == pytest.approx(SPARE[200].ratio, rel=0.15)
+    assert replaced < 1.15 < ours < 1.75 < spare < replication
+
+
+@pytest.mark.slow
+def test_both_of_the_papers_columns_at_200_groups() -> None:
+    """Three whole runs: SPARe within 15 %; replication is too fast here by more than that, as docs/paper.md says."""
+    setting = paper_setting(200)
+
+    spare = [run(setting, WholeShards(place(200, 9, "Consecutive")), seed).ratio for seed in (1, 2, 3)]
+    replication = [run(setting, Replicated(200, 3, redo=1.0), seed).ratio for seed in (1, 2, 3)]
+
+    assert sum(spare) / 3 == pytest.approx(SPARE[200].ratio, rel=0.15)
+    assert max(spare) < min(replication)
+
+
+def test_sizes_by_formula_are_those_of_the_simulation() -> None:
+    """r = 5 without and with replacement."""
+    setting = paper_setting(200, steps=2500, process="exponential")
+    replaced = replace(JOB, replacement=600.0)
+
+    alone = run(setting, MicroBatches(place(200, 5)), 4).ratio
+    together = run(replace(setting, replacement=600.0), MicroBatches(place(200, 5)), 4).ratio
+
+    assert micro(JOB, 5).ratio == pytest.approx(alone, rel=0.08)
+    assert micro(replaced, 5).ratio == pytest.approx(together, rel=0.03)
+
+
+def test_wipe_outs_under_replacement_are_as_rare_as_the_formula_says() -> None:
+    """Failures per wipe-out with r = 2 and five groups away on average, without the paper's falling rate."""
+    setting = paper_setting(
+        40,
+        steps=4000,
+        process="exponential",
+        replacement=1500.0,
+        rate_falls=False,
+        compute=4.0,
+        reduction=0.0,
+        join=0.0,
+    )
+    job = Job(40, between_failures=300, replacement=1500.0)
+
+    result = run(setting, Replicated(40, 3), 1)
+
+    # Not stationary: each start has everybody, so the first failures are safer than the formula takes them to be.
+    measured = result.counts["lost groups"] / result.counts["wipe-outs"]
+    assert failures_to_wipe_out(job, 3) == pytest.approx(measured, rel=0.35)
+
+
+def test_probabilities_of_being_away_sum_to_one() -> None:
+    """Also for so many away that the tail lies on N - 1."""
+    assert sum(away(replace(JOB, replacement=600.0))) == pytest.approx(1)
+    assert sum(away(Job(4, between_failures=1, replacement=100))) == pytest.approx(1)
+    assert away(Job(4))[0] == 1
+
+
+def test_a_hopeless_checkpoint_is_infinitely_slow() -> None:
+    """And one group has nothing else."""
+    job = Job(1, between_failures=1, save=1, restart=1e6, period=1e6)
+
+    assert math.isinf(checkpoint_only(job).ratio)
+    assert [choice.strategy for choice in choices(job)] == ["checkpoint only"]
+    assert recommended(choices(job)).redundancy == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"groups": 0}, "groups is 0"),
+        ({"save": -1.0}, "save is -1.0"),
+        ({"replacement": -1.0}, "replacement is -1.0"),
+        ({"period": 10.0}, "period is 10.0"),
+    ],
+)
+def test_wrong_jobs_are_refused(changes: dict[str, float], complaint: str) -> None:
+    """With the name and the value."""
+    with pytest.raises(ValueError, match=complaint):
+        replace(JOB, **changes)  # type: ignore[arg-type]
