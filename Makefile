@@ -70,6 +70,13 @@ bench-planner: $(STAMP) ## how long planning takes, and how good the plans are
 bench-recovery: $(STAMP) ## from a kill to the next committed step, phase by phase
 	$(BIN)/python benchmarks/recovery.py
 
+.PHONY: simulate-paper
+simulate-paper: $(STAMP) ## the paper's table and figures, and ours beside them, into docs/ (15 minutes on one core)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[simulator]'
+	$(BIN)/spare simulate paper --runs 3
+	$(BIN)/spare simulate beyond --runs 2 --steps 5000
+	$(BIN)/spare simulate page
+
 .PHONY: e2e
 e2e: ## the tests that need a Kubernetes cluster (KUBECONFIG)
 	@if [[ -d tests/e2e ]]; then $(MAKE) --no-print-directory run-e2e; \
