@@ -5,7 +5,7 @@ from __future__ import annotations
 from spare.api import wire
 from spare.api.reasons import EventReason
 from spare.control.action import Announce, CreateGroup
-from spare.control.signal import Tick
+from spare.control.signal import AgentGone, Tick
 from spare.control.state import GroupState, JobState
 from spare.planner import check
 from tests.control.drive import Drive, started
@@ -133,3 +133,30 @@ def test_nobody_is_admitted_once_a_member_is_done() -> None:
     returned(drive)
 
     assert drive.plan.epoch == 2
+
+
+def test_f03_an_ended_worker_is_not_live_though_its_agent_answers() -> None:
+    """F03: what has ended but still exists counts as lost, however often its agent says hello."""
+    drive = started(replace=True)
+    drive.do(*(drive.say(wire.Running, g, step=0) for g in range(4)))
+
+    drive.do(drive.exited(2))
+    drive.do(drive.hello(2), drive.alive(2, worker="exited"), after=0.1)
+
+    assert drive.plan.groups == (0, 1, 3)
+    assert drive.state.groups[2].state is GroupState.LOST
+
+
+def test_f03_a_replacement_that_is_going_away_is_never_admitted() -> None:
+    """F03: it was ready, but its end is known before a plan could admit it."""
+    drive = started(replace=True)
+    drive.do(*(drive.say(wire.Running, g, step=0) for g in range(4)))
+    drive.do(drive.exited(2))
+    returned(drive)  # ready, while the survivors have not said that they run
+    drive.do(AgentGone(2, "again2", "deleted"))
+
+    drive.do(*(drive.say(wire.Running, g, step=3) for g in (0, 1, 3)))
+    drive.do(*(drive.committed(g, 4) for g in (0, 1, 3)))
+
+    assert drive.plan.epoch == 2
+    assert drive.plan.groups == (0, 1, 3)
