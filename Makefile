@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
-EXTRAS := dev,runtime
+EXTRAS := dev,runtime,simulator
 
 # Wheels that lie beside the checkout are preferred to a download (PyTorch's is large); PIP_FIND_LINKS stays honoured.
 WHEELS := $(wildcard ../shared/wheels)
@@ -72,10 +72,11 @@ bench-recovery: $(STAMP) ## from a kill to the next committed step, phase by pha
 
 .PHONY: simulate-paper
 simulate-paper: $(STAMP) ## the paper's table and figures, and ours beside them, into docs/ (15 minutes on one core)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[simulator]'
 	$(BIN)/spare simulate paper --runs 3
 	$(BIN)/spare simulate beyond --runs 2 --steps 5000
 	$(BIN)/spare simulate page
+	{ for job in "--strategy whole -r 9" "--strategy micro -r 5"; do \
+		$(BIN)/spare simulate run --groups 1000 --reduction 10 --runs 1 --profile $$job; done; } > docs/simulation/profile.txt
 
 .PHONY: e2e
 e2e: ## the tests that need a Kubernetes cluster (KUBECONFIG)

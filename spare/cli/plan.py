@@ -174,7 +174,7 @@ def _show(job: Job, found: Sequence[Choice], chosen: Choice, placement: Placemen
     for choice in found:
         style = "bold" if choice == best else None
         compared.add_row(choice.strategy, str(choice.redundancy), f"{choice.depth:.3f}", number(choice.masked),
-                         duration(choice.period), number(choice.ratio), duration(choice.time),
+                         duration(choice.period), _ratio(choice.ratio), duration(choice.time),
                          number(choice.gpu_hours), size(choice.shard_bytes), style=style)  # fmt: skip
     console.print(compared)
 
@@ -196,6 +196,10 @@ def _plot(found: Sequence[Choice], path: Path) -> None:
     picture.sizes(points, {name: (c.redundancy, c.ratio) for name, c in rest.items()}, path)
 
 
+def _ratio(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else number(value)
+
+
 def duration(seconds: float) -> str:
     """Two digits that matter, in the unit that fits."""
     for unit, length in (("years", 365 * 86400.0), ("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
@@ -206,7 +210,7 @@ def duration(seconds: float) -> str:
 
 def number(value: float) -> str:
     """Three digits that matter; a word for what is beyond counting."""
-    if value > 1e12:
+    if value > 1e9:
         return "-"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
