@@ -148,7 +148,11 @@ def beyond(steps: int, runs: int, seed: int, workers: int, out: Path) -> None:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("docs/paper.md"))
 def page_command(results: Path, out: Path) -> None:
     """The page and its pictures, from the results that `paper` and `beyond` wrote. Needs matplotlib."""
-    from spare.sim import picture_of_paper  # matplotlib takes a second to import
+    try:
+        from spare.sim import picture_of_paper  # matplotlib takes a second to import
+    except ImportError as error:
+        needed = "pictures need matplotlib (pip install 'spare-training[simulator]')"
+        raise click.UsageError(f"{needed}: {error}") from error
 
     read = {name: json.loads((results / f"{name}.json").read_text(encoding="utf-8")) for name in ("paper", "beyond")}
     picture_of_paper.draw(read["paper"], read["beyond"], results)

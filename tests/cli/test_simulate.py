@@ -68,6 +68,11 @@ def test_the_other_strategies_run_too(strategy: str) -> None:
     assert spare(*SMALL, "--strategy", strategy, "--rack", "3", "0.1", "--mtbf", "5000").exit_code == 0
 
 
+def test_where_the_time_goes() -> None:
+    """By module."""
+    assert "spare.sim.engine" in spare(*SMALL, "--profile").output
+
+
 @pytest.mark.slow
 def test_the_page_is_made_of_the_results(tmp_path: Path) -> None:
     """A tiny run of everything; no number is missing, and the pictures are there."""
@@ -84,3 +89,13 @@ def test_the_page_is_made_of_the_results(tmp_path: Path) -> None:
     assert "| 1000 | SPARe |" in page
     assert "nan" not in page
     assert {path.name for path in tmp_path.glob("*.png")} == {"masking.png", "against-r.png", "departures.png"}
+
+
+def test_the_committed_page_is_what_its_results_give(tmp_path: Path) -> None:
+    """Nobody wrote into it by hand."""
+    from spare.sim.paper_page import page
+
+    docs = Path(__file__).parents[2] / "docs"
+    paper, beyond = (json.loads((docs / "simulation" / f"{name}.json").read_text()) for name in ("paper", "beyond"))
+
+    assert page(paper, beyond, "simulation") == (docs / "paper.md").read_text()
