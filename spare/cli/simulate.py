@@ -8,9 +8,10 @@ import json
 import os
 import pstats
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from time import process_time
 from typing import Any, Literal, get_args
 
 import click
@@ -61,37 +62,49 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--replacement", type=float, help="Seconds to a replacement. Default: only a restart brings groups back.")
 @click.option("--announced", type=float, default=0.0, help="Share of the losses that a drain notice announces.")
 @click.option(
-    "--rack", type=(int, float), metavar="SIZE SHARE", help="Groups per rack; share of failures that take one."
+    "--domain",
+    "domains",
+    type=(str, int, float),
+    metavar="NAME SIZE SHARE",
+    multiple=True,
+    help="Groups that fail as one: `rack 20 0.05`, or node, zone; SHARE of the failures take a whole one.",
 )
+@click.option("--scattered", is_flag=True, help="Groups lie in their domains in random order.")
+@click.option("--aware", is_flag=True, help="The placement follows the domains (whole, micro).")
 @click.option("--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="CSV with the columns seconds and group (empty: any) in place of a random process.")  # fmt: skip
-@click.option("--profile", is_flag=True, help="Say where the processor's time goes; in this process only.")
+@click.option("--profile", is_flag=True, help="Say where the processor's time goes; once more, profiled.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the runs as JSON.")
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the runs as CSV.")
 def run(
     groups: int, redundancy: int, strategy: Kind, placement: str | None, fetch: bool, mtbf: float,
-    rack: tuple[int, float] | None, trace: Path | None, json_file: Path | None, csv_file: Path | None,
+    domains: tuple[tuple[str, int, float], ...], aware: bool, trace: Path | None,
+    json_file: Path | None, csv_file: Path | None,
     steps: int, runs: int, seed: int, workers: int, profile: bool, process: Literal["exponential", "weibull"],
     **durations: Any,
 ) -> None:  # fmt: skip
     """Simulate one setting and strategy."""
     options: dict[str, Any] = {"placement": placement} if placement and strategy in ("whole", "micro") else {}
-    if fetch:
-        options["fetch"] = True
+    options |= {name: True for name, wanted in (("fetch", fetch), ("aware", aware)) if wanted}
     try:
         setting = Setting(
             groups, steps=steps, between_failures=mtbf, process="trace" if trace else process,
-            levels=(Level("rack", *rack),) if rack else (), trace=read_trace(trace) if trace else (), **durations,
+            levels=tuple(Level(*domain) for domain in domains), trace=read_trace(trace) if trace else (), **durations,
         )  # fmt: skip
         plan = Plan(strategy, redundancy, options)
         plan.build(setting)
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
-    profiler = cProfile.Profile() if profile else None
-    with _bar() as advance, profiler or nullcontext():
-        (outcome,) = repeat([Case(strategy, setting, plan, runs)], seed, 1 if profile else workers, advance("runs"))
+    case = Case(strategy, setting, plan, runs)
+    started = process_time()
+    with _bar() as advance:
+        (outcome,) = repeat([case], seed, 1 if profile else workers, advance("runs"))
+    took = process_time() - started
     _show([outcome], f"{outcome.results[0].strategy}, N = {groups}")
-    if profiler:
+    if profile:
+        click.echo(f"{took:8.2f} s of the processor")
+        with cProfile.Profile(process_time) as profiler:
+            repeat([case], seed)
         click.echo(profile_text(profiler))
     if json_file:
         document = {"setting": asdict(setting), "plan": asdict(plan), "runs": outcome.to_json()}
@@ -162,7 +175,7 @@ def page_command(results: Path, out: Path) -> None:
 
 
 def profile_text(profiler: cProfile.Profile) -> str:
-    """Seconds by module, own time only; a profiled run takes about twice its time, and calls weigh more than loops."""
+    """Seconds by module, own time only; a profiled run takes longer, and calls weigh more than loops."""
     spent: dict[str, float] = {}
     stats: dict[tuple[str, int, str], tuple[Any, ...]] = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
     for (file, _, _), (_, _, own, *_) in stats.items():
@@ -172,7 +185,7 @@ def profile_text(profiler: cProfile.Profile) -> str:
     total = sum(spent.values())
     ordered = sorted(spent.items(), key=lambda item: -item[1])[:8]
     lines = [f"{own:8.2f} s  {own / total:4.0%}  {name}" for name, own in ordered]
-    return "\n".join([f"{total:8.2f} s in all, profiled", *lines])
+    return "\n".join([f"{total:8.2f} s once more, profiled; of it", *lines])
 
 
 def read_trace(path: Path) -> tuple[tuple[float, int], ...]:

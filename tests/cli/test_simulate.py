@@ -59,13 +59,20 @@ def test_wrong_settings_are_usage_errors() -> None:
     """More hosts than groups; fetch for a strategy that has none."""
     assert spare(*SMALL, "-r", "20").exit_code == 2
     assert spare(*SMALL, "--strategy", "whole", "--fetch").exit_code == 2
-    assert spare(*SMALL, "--rack", "3", "1.5").exit_code == 2
+    assert spare(*SMALL, "--domain", "rack", "3", "1.5").exit_code == 2
 
 
 @pytest.mark.parametrize("strategy", ["checkpoint", "replication", "whole"])
 def test_the_other_strategies_run_too(strategy: str) -> None:
     """With racks that fail as one."""
-    assert spare(*SMALL, "--strategy", strategy, "--rack", "3", "0.1", "--mtbf", "5000").exit_code == 0
+    assert spare(*SMALL, "--strategy", strategy, "--domain", "rack", "3", "0.1", "--mtbf", "5000").exit_code == 0
+
+
+def test_domains_may_be_followed() -> None:
+    """Racks and zones at once, groups anywhere in them, the placement by topology."""
+    domains = ("--domain", "rack", "3", "0.1", "--domain", "zone", "6", "0.05")
+
+    assert spare(*SMALL, *domains, "--scattered", "--aware").exit_code == 0
 
 
 def test_where_the_time_goes() -> None:
