@@ -71,6 +71,10 @@ with ± have several runs, the others one.
 Racks of 20 groups at N = 200, r = 5, replacement after 10 minutes; a twentieth of the failures takes a whole rack:
 
 {tables.racks_table(beyond)}
+
+## What it costs to simulate
+
+10,000 steps at N = 1,000 on one core, and where the time goes: [profile.txt]({folder}/profile.txt).
 """
 
 
