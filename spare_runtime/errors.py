@@ -6,6 +6,7 @@ SpareError
 |- RendezvousTimeout    nobody to meet within the deadline
 |- PlanTimeout          no plan came within the deadline
 |- StateDiverged        members that committed the same steps hold different parameters
+|- LedgerUnwritable     the ledger cannot be written (a full disk)
 |- StateLost            no member of the plan has the training state
 `- SessionMisuse        the training script broke the contract of `Session`
 """
@@ -44,6 +45,10 @@ class StateDiverged(SpareError):
 
 class StateLost(SpareError):
     """No member has the training state any more: a wipe-out."""
+
+
+class LedgerUnwritable(SpareError):
+    """The proof of what is computed cannot be kept: without it nothing may be committed."""
 
 
 class SessionMisuse(SpareError):

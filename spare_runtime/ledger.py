@@ -11,6 +11,8 @@ import os
 import time
 from pathlib import Path
 
+from spare_runtime.errors import LedgerUnwritable
+
 
 class Ledger:
     """Ledger of one worker process; without a directory nothing is written."""
@@ -21,11 +23,15 @@ class Ledger:
             folder = Path(directory) / "ledger"
             folder.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._fd = os.open(folder / f"group-{group}-{uid[:12]}.jsonl", flags, 0o644)
+            self._path = folder / f"group-{group}-{uid[:12]}.jsonl"
+            self._fd = os.open(self._path, flags, 0o644)
 
     def _write(self, entry: dict[str, object]) -> None:
         if self._fd >= 0:
-            os.write(self._fd, json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+            try:
+                os.write(self._fd, json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+            except OSError as error:
+                raise LedgerUnwritable(f"the ledger {self._path} cannot be written: {error.strerror}") from error
 
     def entering(self, step: int, epoch: int, held: int) -> None:
         """About to enter the reduction of `step` under `epoch` with the micro-batches in `held` (a bit mask)."""

@@ -255,7 +255,7 @@ class Member:
             return False
         return True
 
-    def tell_error(self, error: Exception, hand: Micro | None) -> None:
+    def tell_error(self, error: Exception | SystemExit, hand: Micro | None) -> None:
         """Tell the coordinator what the training script raised."""
         text = "".join(traceback.format_exception(error))
         self.line.send(
@@ -263,7 +263,7 @@ class Member:
                 wire.Errored,
                 step=self.training.committed,
                 type=type(error).__name__,
-                text=str(error),
+                text=f"the script exited with code {error.code}" if isinstance(error, SystemExit) else str(error),
                 traceback=text[-8000:],
                 micro=(hand.shard, hand.index) if hand else None,
                 ours=isinstance(error, SpareError) and not isinstance(error, SessionMisuse),

@@ -89,7 +89,7 @@ class Session:
         try:
             if error is None:
                 self._member.finish()
-            elif isinstance(error, Exception):
+            elif isinstance(error, Exception | SystemExit):  # an exit is told now: the interpreter's end may take long
                 self._member.tell_error(error, self._hand)
         finally:
             self._member.leave()

@@ -106,7 +106,7 @@ Said = Annotated[str, BeforeValidator(_said)]
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     protocol: int = PROTOCOL
     job: str

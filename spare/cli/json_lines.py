@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from spare.cli.outcome import Outcome
+from spare.cli.outcome import Outcome, finite
 from spare.cli.view import Pace, Run, furthest, live_groups
 from spare.coordinator.observe import Event, Snapshot
 
@@ -55,7 +55,7 @@ class JsonLines:
             state=snapshot.state,
             step=step,
             epoch=snapshot.epoch,
-            loss=snapshot.loss,
+            loss=finite(snapshot.loss),
             depth=snapshot.depth,
             live=live_groups(snapshot),
             masked=snapshot.masked,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,11 @@ from spare.api.ledger import Audit
 from spare.coordinator.observe import Recovery, Snapshot
 
 PARTS = ("detect", "plan", "regroup", "patch", "total")
+
+
+def finite(loss: float | None) -> float | None:
+    """The loss as JSON can say it: NaN and infinity are null there (for people they are shown as they are)."""
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Outcome:
                 | {"decided_at": r.decided_at, "reason": r.reason}
                 for r in self.recoveries
             ],
-            "loss": self.snapshot.loss,
+            "loss": finite(self.snapshot.loss),
             "digest": self.snapshot.digest,
             "exit_code": self.exit_code,
             "verdict": self.snapshot.verdict,

@@ -69,6 +69,9 @@ def _conclude(turn: Turn) -> None:
         _completed(turn)
     else:
         detect(turn)
+        if turn.state.errors:
+            _failed(turn)
+            return
         answer(turn)
         rejoin.rejoin(turn)
 
@@ -174,6 +177,10 @@ def _finish(turn: Turn) -> None:
         quiet = silence(state, here, turn.now)
         if not here.finished and quiet > turn.config.dead_after:
             turn.put(group, finished=True, reason=f"not heard for {quiet:.1f} s after the last step")
+        elif not here.finished and here.worker == "silent" and here.silent_for > turn.config.dead_after:
+            turn.put(
+                group, finished=True, reason=f"its worker is silent for {here.silent_for:.1f} s after the last step"
+            )
     state = turn.state
     if all(state.groups[g].finished for g in state.live):
         assert state.plan is not None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from spare.api import wire
 from spare.api.reasons import EventReason
-from spare.control.state import Group, GroupState, State
+from spare.control.state import Group, GroupState, State, UserError
 from spare.control.turn import Turn
 
 _AT_WORK = ("compute", "load")
@@ -19,6 +20,7 @@ def detect(turn: Turn) -> None:
     _silent_agents(turn)
     _silent_workers(turn)
     _hung_workers(turn)
+    _early_enders(turn)
     _stalled(turn)
 
 
@@ -84,20 +86,46 @@ def _hung_workers(turn: Turn) -> None:
     waiting = [state.groups[g] for g in state.live if state.groups[g].phase in _WAITING]
     for group in state.live:
         here = state.groups[group]
-        if here.phase in _AT_WORK and here.still > turn.config.hang_after and _waited_for(here, waiting):
+        if (
+            here.phase in _AT_WORK
+            and here.still > turn.config.hang_after
+            and _waited_for(here, waiting, turn.config.hang_after)
+        ):
             cause = f"its worker made no progress for {here.still:.1f} s in {here.phase!r} while the others waited"
             turn.lose(group, cause, turn.now - here.still)
 
 
-def _waited_for(here: Group, waiting: list[Group]) -> bool:
-    """Whether somebody waits for this group: in a collective of its step, or to meet it in a rendezvous."""
+def _waited_for(here: Group, waiting: list[Group], limit: float) -> bool:
+    """Whether somebody has waited longer than `limit` for this group: in a collective of its step, or to meet it.
+
+    Time counts from when the other began to wait: after a stall of all, the first to go on must not condemn the rest.
+    """
     for other in waiting:
+        if other.still <= limit:
+            continue
         if other.phase in ("reduce", "barrier"):
             if other.step == here.step and other.epoch == here.epoch:
                 return True
         elif other.epoch >= here.epoch:
             return True
     return False
+
+
+def _early_enders(turn: Turn) -> None:
+    """A script that has left its loop while others already reduce the next step will never join them: its own error."""
+    state = turn.state
+    done = [state.groups[g] for g in state.live if state.groups[g].done is not None]
+    if not done:
+        return
+    first = min(done, key=lambda here: (here.step, here.group))
+    later = [g for g in state.live if state.groups[g].phase in ("reduce", "barrier") and g != first.group]
+    later = [g for g in later if state.groups[g].done is None and state.groups[g].step >= first.step]
+    if later:
+        text = (
+            f"group {first.group} ended after {first.step} steps, while {wire.groups_text(later)} are in step "
+            f"{first.step}: every group must run the same number of steps"
+        )
+        turn.set(errors=(*state.errors, UserError(first.group, text)))
 
 
 def _stalled(turn: Turn) -> None:

@@ -160,13 +160,15 @@ def _hello(turn: Turn, hello: wire.Hello) -> None:
 
 def _alive(turn: Turn, alive: wire.Alive) -> None:
     group, state = alive.group, turn.state
-    exited = turn.group(group).exited
+    here, exited = turn.group(group), turn.group(group).exited
+    # The agent repeats what its worker last said: a commit may have overtaken it.
+    fresh = (alive.epoch, alive.step) >= (here.epoch, here.step)
     turn.put(
         group,
-        epoch=max(alive.epoch, turn.group(group).epoch),
-        step=max(alive.step, turn.group(group).step),
-        phase=alive.phase,
-        still=alive.still,
+        epoch=max(alive.epoch, here.epoch),
+        step=max(alive.step, here.step),
+        phase=alive.phase if fresh else here.phase,
+        still=alive.still if fresh else 0.0,
         worker=alive.worker,
         silent_for=alive.silent_for,
         exited=(exited if exited is not None else turn.now) if alive.worker == "exited" else None,
@@ -187,6 +189,7 @@ def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | 
             turn.put(group, running=max(message.epoch, turn.group(group).running))
             recovery.running(turn, group, message.epoch)
         case wire.Committed():
+            turn.put(group, phase="compute", still=0.0)
             rejoin.joined(turn, group)
             _committed(turn, message)
         case wire.Suspect():

@@ -263,6 +263,7 @@ class Coordinator:
     async def _close(self) -> None:
         for link in self._links.values():
             await link.close()
+        await asyncio.sleep(0)  # let each begin: a coroutine that never ran is complained about
         for task in tuple(self._chores):
             task.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)

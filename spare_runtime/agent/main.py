@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 from spare.api.exit_codes import ExitCode
@@ -29,5 +30,5 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"spare-agent: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(ExitCode.USAGE)
     if env.parent is not None:
-        die_with(env.parent)
+        die_with(env.parent, signal.SIGTERM)  # so that it still ends the worker and all that the worker started
     sys.exit(asyncio.run(Agent(env, command).run()))
