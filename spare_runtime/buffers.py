@@ -47,6 +47,7 @@ class GradientBuffers:
             device = next(iter(kinds))[1]
             self._flats.append(self._flat((torch.float32, device), [], TAIL))
         self._tail = next(f for f in self._flats if f.local.numel() > f.size)
+        self.note_parameters()
         self.attach()
 
     @staticmethod
@@ -87,7 +88,24 @@ class GradientBuffers:
                     self.attach()
                     return
 
+    def note_parameters(self) -> None:
+        """The parameters are as they are to be while this step's gradients are computed."""
+        self._at = self._parameter_versions()
+
+    def _parameter_versions(self) -> list[int]:
+        return [p._version for flat in self._flats for p in flat.parameters]
+
+    def _check_parameters(self, empty: bool) -> None:
+        if empty:
+            self.note_parameters()
+        elif self._at != self._parameter_versions():
+            raise SessionMisuse(
+                "parameters were changed in the middle of a step (optimizer.step()?): the session steps the optimizers "
+                "itself, at each commit, with the sum of all groups"
+            )
+
     def _check_unchanged(self, empty: bool) -> None:
+        self._check_parameters(empty)
         if all(flat.local._version == flat.version for flat in self._flats):
             return
         if empty:

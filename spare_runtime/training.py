@@ -172,3 +172,4 @@ class Training:
         with torch.no_grad():
             for p, value in zip(self.model.parameters(), values, strict=True):
                 p.copy_(value)
+        self.buffers.note_parameters()

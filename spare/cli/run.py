@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,9 +40,14 @@ def _environment(context: click.Context, option: click.Parameter, texts: tuple[s
 
 def _loopback(context: click.Context, option: click.Parameter, text: str) -> str:
     try:
-        return str(ipaddress.ip_address(text))
+        address = ipaddress.ip_address(text)
+        with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET) as trial:
+            trial.bind((text, 0))
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not an IP address such as 127.0.0.1 or ::1") from error
+    except OSError as error:
+        raise click.BadParameter(f"nothing can listen on {text}: {error.strerror}") from error
+    return str(address)
 
 
 @click.command()

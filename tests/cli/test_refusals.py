@@ -42,6 +42,7 @@ def spare(*arguments: str | Path) -> Result:
         (["--env", "NAME"], "'NAME' is not NAME=VALUE"),
         (["--env", "SPARE_TOKEN=x"], "SPARE_TOKEN is set by this program"),
         (["--bind", "localhost"], "'localhost' is not an IP address"),
+        (["--bind", "203.0.113.9"], "nothing can listen on 203.0.113.9"),
         (["--set", "spec.groups"], "is not PATH=VALUE"),
         (["--set", "spec.groups=[1"], "is not YAML"),
         (["--set", "spec.redundancy=5"], "spec.redundancy must be auto or at most spec.groups (4)"),

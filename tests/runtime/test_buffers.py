@@ -181,3 +181,18 @@ def test_a_group_that_computes_nothing_may_clear_too(touch: Callable[[nn.Module]
     touch(model)
 
     assert all(t.eq(0.0).all() for t in buffers.fill(unseen=False, empty=True))
+
+
+def test_parameters_must_not_be_stepped_in_mid_step() -> None:
+    """optimizer.step() by the script would leave this group with a model of its own; between steps it may."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    optimizer = torch.optim.SGD([model["a"]], lr=0.1)
+    optimizer.step()
+    add(buffers, model, 1.0, empty=True)
+    optimizer.step()
+
+    with pytest.raises(SessionMisuse, match=r"parameters were changed in the middle of a step \(optimizer.step"):
+        add(buffers, model, 1.0, empty=False)
+    with pytest.raises(SessionMisuse, match="parameters were changed"):
+        buffers.fill(unseen=True)
