@@ -128,7 +128,8 @@ class Meeting:
         with self._blocking("reaching the leader's store", (leader,)):
             self._store = self._prefixed(self._dial())
         if leader == self.plan.group:
-            self._own_store.keep(f"{self.plan.job}/{self.plan.epoch}/")  # what came early to this epoch stays
+            # The last epoch's facts stay: who has not read them yet may still do so.
+            self._own_store.forget(self.plan.job, self.plan.epoch - 1)
         threading.Thread(target=self._connect, name="spare-connect", daemon=True).start()
 
     def _prefixed(self, store: Any) -> Any:

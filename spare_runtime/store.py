@@ -31,6 +31,11 @@ _MOST = 64 << 20
 _Store: Any = torch.distributed.Store  # type: ignore[attr-defined]
 
 
+def _older(key: str, job: str, before: int) -> bool:
+    epoch = key.removeprefix(job).partition("/")[0]
+    return key.startswith(job) and epoch.isdigit() and int(epoch) < before
+
+
 @dataclass(eq=False)
 class _Guest:
     """One connection to the server."""
@@ -68,10 +73,13 @@ class StoreServer:
         """Where it listens."""
         return self.address.port
 
-    def keep(self, prefix: str) -> None:
-        """Forget every key that does not begin with `prefix`: earlier epochs are over."""
+    def forget(self, job: str, before: int) -> None:
+        """Forget what was left in epochs of the job older than `before`.
+
+        Never what is newer: others may have come to a later rendezvous here, and say their word only once.
+        """
         with self._lock:
-            self._data = {key: value for key, value in self._data.items() if key.startswith(prefix)}
+            self._data = {key: value for key, value in self._data.items() if not _older(key, f"{job}/", before)}
 
     def _run(self) -> None:
         while True:
