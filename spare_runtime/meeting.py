@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed
 from torch import Tensor
 
 from spare.api import wire
 from spare_runtime.errors import CollectiveFailed, RendezvousTimeout, Superseded
-from spare_runtime.sockets import cut, open_sockets
+from spare_runtime.introductions import Introductions
+from spare_runtime.sockets import cut
 from spare_runtime.store import StoreClient, StoreServer
 
 dist: Any = torch.distributed  # its stubs know little of what its C++ part exports
@@ -61,9 +63,7 @@ class Meeting:
         self._own_store, self._token, self._bind = own_store, token, bind
         self._clients: list[StoreClient] = []
         self._deadline, self._timeout = deadline, timeout
-        self._before = set(open_sockets())
-        self._sockets: set[str] | None = None  # None while they still appear
-        self._sockets_known = threading.Lock()
+        self._introductions: Introductions | None = None
         self._inside = False
         self._store: Any = None
         self._group: Any = None
@@ -89,17 +89,8 @@ class Meeting:
         # Not what came in at one's own store: others may be in the next rendezvous there already.
         for client in tuple(self._clients):
             client.shut()
-        with self._sockets_known:
-            cut(self._new_sockets() if self._sockets is None else self._sockets, but_port=self._own_store.port)
-
-    def _new_sockets(self) -> set[str]:
-        return set(open_sockets()) - self._before
-
-    def _no_more_sockets(self) -> None:
-        """What appears from now on is not this meeting's: it may be the next one's."""
-        with self._sockets_known:
-            if self._sockets is None:
-                self._sockets = self._new_sockets()
+        if (gloo := self._introductions) is not None:
+            cut(gloo.own, gloo.others)
 
     @contextlib.contextmanager
     def _blocking(self, what: str, unreachable: tuple[int, ...] = ()) -> Iterator[None]:
@@ -197,13 +188,15 @@ class Meeting:
     def _connect(self) -> None:
         try:
             store = self._prefixed(self._dial())  # a client of its own: a blocked one would block the exchange
+            gloo = self._introductions = Introductions(dist.PrefixStore("gloo", store))
             if self._dropped:
                 return
             options = dist.ProcessGroupGloo._Options()
             options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._bind, lazy_init=False)]
             options._timeout = timedelta(seconds=min(self._deadline, self._timeout))
-            group = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), self.rank, len(self.members), options)
-            self._no_more_sockets()
+            group = dist.ProcessGroupGloo(gloo, self.rank, len(self.members), options)
+            if len(self.members) > 1 and gloo.own is None:
+                raise RuntimeError(f"gloo of torch {torch.__version__} does not say where it listens, and is not cut")
             if not self._dropped:  # else its end closes the connections
                 self._group = group
         except Exception as error:  # noqa: BLE001  # told to the main thread, which raises it
@@ -273,7 +266,6 @@ class Meeting:
         """Leave: cut the connections, so that every peer learns of it at once, and let go of the group."""
         self._dropped = True
         self.interrupted.set()
-        self._no_more_sockets()
         self._cut()
         self._group = None
         self._store = None

@@ -9,6 +9,7 @@ import gc
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import time
@@ -31,6 +32,7 @@ class Member:
         self.bind, self.token = env.bind, env.token
         self.store = StoreServer(env.bind, env.token)
         self.meeting: Meeting | None = None
+        self.own: list[socket.socket] = []
 
     @property
     def met(self) -> Meeting:
@@ -79,6 +81,19 @@ class Member:
     def interrupt(self) -> None:
         """As the thread that reads plans does; the one command that does not wait for its turn."""
         self.met.interrupt()
+
+    def connect_of_its_own(self) -> None:
+        """As a training script may: a listener, and a connection to it."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        near = socket.create_connection(listener.getsockname())
+        self.own = [listener, near, listener.accept()[0]]
+
+    def own_connection_works(self) -> bool:
+        """Whether what one end says is heard at the other."""
+        _, near, far = self.own
+        near.sendall(b"x")
+        far.settimeout(10.0)
+        return far.recv(1) == b"x"
 
     def drop(self) -> None:
         """Leave."""

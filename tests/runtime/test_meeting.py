@@ -205,6 +205,23 @@ def test_a_member_is_freed_from_connecting_to_a_peer_that_never_comes(two: Peers
     assert waits.answer(SOON).failed == "Superseded"
 
 
+def test_a_connection_that_the_script_opens_meanwhile_is_left_alone(two: Peers) -> None:
+    """It appears while the group connects, just as gloo's own do; the end of the meeting cuts those only."""
+    two.begin()
+    waits = two.members[0]
+    waits.call("enter")
+    waits.call("connect_of_its_own")
+    two.members[1].call("enter")
+    two.all("connect")
+    waits.ask("barrier")
+    waits.blocked()
+    waits.ask("interrupt")
+    assert waits.answer(SOON).failed == "Superseded"
+    waits.call("drop")
+
+    assert waits.call("own_connection_works").result
+
+
 def test_who_was_interrupted_before_enters_nothing(two: Peers) -> None:
     """The plan that did it waits: no reduction is begun under the old one."""
     two.met()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import threading
@@ -10,14 +11,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from spare_runtime.sockets import cut, open_sockets
+from spare_runtime.sockets import End, cut, listening
 
 SOON = 10.0
 
 
-def name(one: socket.socket) -> str:
-    """As `open_sockets` names it."""
-    return next(n for n, fd in open_sockets().items() if fd == one.fileno())
+def end(one: socket.socket) -> End:
+    """Where a socket is bound to."""
+    host, port = one.getsockname()[:2]
+    return host, port
 
 
 @contextmanager
@@ -35,12 +37,12 @@ def connected(host: str = "127.0.0.1") -> Iterator[tuple[socket.socket, socket.s
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_thread_blocked_in_a_read_is_freed(host: str) -> None:
     """It sees the end of the connection, and so does the other side."""
-    with connected(host) as (_, near, far):
+    with connected(host) as (listener, near, far):
         got: list[bytes] = []
         reading = threading.Thread(target=lambda: got.append(near.recv(1)))
         reading.start()
 
-        assert cut({name(near)}) == 1
+        assert cut(None, {end(listener)}) == 1
         reading.join(SOON)
         assert got == [b""]
         far.settimeout(SOON)
@@ -49,8 +51,8 @@ def test_a_thread_blocked_in_a_read_is_freed(host: str) -> None:
 
 def test_a_child_s_copy_does_not_keep_it_alive() -> None:
     """A forked data loader holds every descriptor of its parent; closing ours would tell the peer nothing."""
-    with connected() as (_, near, far), subprocess.Popen(["sleep", "600"], pass_fds=[near.fileno()]) as child:
-        cut({name(near)})
+    with connected() as (at, near, far), subprocess.Popen(["sleep", "600"], pass_fds=[near.fileno()]) as child:
+        cut(None, {end(at)})
         far.settimeout(SOON)
 
         assert far.recv(1) == b""
@@ -59,8 +61,8 @@ def test_a_child_s_copy_does_not_keep_it_alive() -> None:
 
 def test_what_is_no_target_is_left_alone() -> None:
     """The user's own connections, made before or after, go on."""
-    with connected() as (_, near, far), connected() as (_, other_near, other_far):
-        cut({name(near), name(far)})
+    with connected() as (listener, _, _), connected() as (_, other_near, other_far):
+        assert cut(end(listener), {end(listener)}) == 2
         other_near.sendall(b"x")
         other_far.settimeout(SOON)
 
@@ -68,18 +70,21 @@ def test_what_is_no_target_is_left_alone() -> None:
 
 
 def test_listeners_are_left_alone() -> None:
-    """The next epoch's members come in there."""
-    with connected() as (listener, near, far):
-        assert cut({name(listener), name(near), name(far)}) == 2
+    """Gloo's own is its affair, and others come in at the store's."""
+    with connected() as (listener, _, _):
+        assert cut(end(listener), {end(listener)}) == 2
         with socket.create_connection(listener.getsockname()):
             late, _ = listener.accept()
             late.close()
 
 
-def test_guests_of_a_port_are_left_alone() -> None:
-    """Connections that others made to our store; our own connection to it is none of them."""
+def test_the_two_ends_of_a_connection_are_told_apart() -> None:
+    """One of ours came in at our own address, or goes to another's; what is neither is none of ours."""
     with connected() as (listener, near, far):
-        assert cut({name(near), name(far)}, but_port=listener.getsockname()[1]) == 1
+        assert cut(end(near), set()) == 1
+        assert cut(None, {end(far)}) == 1
+        assert cut(None, set()) == 0
+        assert listening() == [(end(listener), listener.family)]
 
 
 def test_local_and_datagram_sockets_are_left_alone() -> None:
@@ -88,16 +93,17 @@ def test_local_and_datagram_sockets_are_left_alone() -> None:
     with one, other, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram:
         datagram.connect(("127.0.0.1", 9))
 
-        assert cut({name(s) for s in (one, other, datagram)}) == 0
+        assert cut(end(datagram), {("127.0.0.1", 9)}) == 0
         one.sendall(b"x")
         assert other.recv(1) == b"x"
 
 
-def test_a_closed_target_is_no_error() -> None:
-    """It may be gone since it was listed, and its number may belong to something else."""
-    with connected() as (_, near, _far):
-        gone = name(near)
-    before = len(open_sockets())
+def test_what_is_not_connected_is_no_error() -> None:
+    """It has no other end yet, or any more."""
+    with connected() as (listener, near, _), socket.socket() as fresh:
+        fresh.bind(("127.0.0.1", 0))
+        near.shutdown(socket.SHUT_RDWR)
+        before = len(os.listdir("/proc/self/fd"))
 
-    assert cut({gone, "socket:[1]"}) == 0
-    assert len(open_sockets()) == before
+        cut(end(fresh), {end(listener)})
+        assert len(os.listdir("/proc/self/fd")) == before
