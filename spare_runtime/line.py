@@ -14,8 +14,9 @@ import socket
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
@@ -26,7 +27,87 @@ ReportT = TypeVar("ReportT", bound=wire.Up)
 _CONNECT_DEADLINE = 30.0
 
 
-class AgentLine:
+def leave(reason: str, code: int) -> NoReturn:
+    """End this process at once, from any thread: what it was computing must not leave it."""
+    print(f"spare: {reason}", file=sys.stderr, flush=True)  # noqa: T201
+    sys.stdout.flush()
+    os._exit(code)
+
+
+class Line(ABC):
+    """What is said on the line and what is done about what is heard; how it gets there is the subclasses'."""
+
+    def __init__(
+        self,
+        env: Environment,
+        on_plan: Callable[[wire.Plan], None],
+        on_finish: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        leave: Callable[[str, int], NoReturn] = leave,
+    ) -> None:
+        """`clock` and `leave` are replaced by the simulation; the rest is as for `AgentLine`."""
+        self.env = env
+        self.step, self.phase, self.micros, self.epoch = 0, "starting", 0, 0
+        self._clock, self._leave = clock, leave
+        self._moved, self._last = clock(), (0, "starting", 0)
+        self._on_plan, self._on_finish = on_plan, on_finish
+
+    @abstractmethod
+    def start(self, store: str) -> None:
+        """Say hello with the address of this worker's store, and listen."""
+
+    @abstractmethod
+    def send(self, message: wire.Up) -> None:
+        """Queue a report; never blocks."""
+
+    @abstractmethod
+    def flush(self, deadline: float) -> bool:
+        """Wait until all reports have left, at most `deadline` seconds; whether they have."""
+
+    def report(self, kind: type[ReportT], **fields: object) -> ReportT:
+        """A message about this group, of the epoch that it is in."""
+        env = self.env
+        return kind(job=env.job, uid=env.uid, epoch=self.epoch, group=env.group, **fields)  # type: ignore[arg-type]
+
+    def take(self, line: bytes) -> None:
+        """Do what a line from the agent asks for."""
+        try:
+            message = wire.read(line)
+        except wire.Refused as error:
+            self.send(self.report(wire.Refusal, what="message", reason=str(error)))
+            return
+        if (why := wire.stale(message, job=self.env.job, uid=self.env.uid)) is not None:
+            self.send(self.report(wire.Refusal, what=message.kind, reason=why))
+        elif isinstance(message, wire.Plan):
+            self._on_plan(message)
+        elif isinstance(message, wire.Finish):
+            self._on_finish()
+        elif isinstance(message, wire.Stop):
+            self._leave(f"told to stop: {message.reason}", ExitCode.SIGTERM)
+
+    def alive(self, now: float) -> wire.Alive:
+        """The heartbeat, with what it says of progress."""
+        state = (self.step, self.phase, self.micros)
+        if state != self._last:
+            self._last, self._moved = state, now
+        return self.report(
+            wire.Alive,
+            worker="running",
+            step=self.step,
+            phase=self.phase,
+            micros=self.micros,
+            still=now - self._moved,
+        )
+
+    def agent_is_gone(self, error: str) -> None:
+        """The connection to the agent broke."""
+        self._leave(
+            f"the agent is gone ({error}): a worker without its agent is no member of any plan", ExitCode.SIGKILL
+        )
+
+
+class AgentLine(Line):
     """Connection to the agent at `env.agent`."""
 
     def __init__(self, env: Environment, on_plan: Callable[[wire.Plan], None], on_finish: Callable[[], None]) -> None:
@@ -41,10 +122,7 @@ class AgentLine:
             OSError: the agent does not answer; the text names its socket.
         """
         assert env.agent is not None
-        self.env = env
-        self.step, self.phase, self.micros, self.epoch = 0, "starting", 0, 0
-        self._moved, self._last = time.monotonic(), (0, "starting", 0)
-        self._on_plan, self._on_finish = on_plan, on_finish
+        super().__init__(env, on_plan, on_finish)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(_CONNECT_DEADLINE)
         try:
@@ -68,11 +146,6 @@ class AgentLine:
         self._socket.sendall(hello.line())
         self._socket.setblocking(False)
         self._thread.start()
-
-    def report(self, kind: type[ReportT], **fields: object) -> ReportT:
-        """A message about this group, of the epoch that it is in."""
-        env = self.env
-        return kind(job=env.job, uid=env.uid, epoch=self.epoch, group=env.group, **fields)  # type: ignore[arg-type]
 
     def send(self, message: wire.Up) -> None:
         """Queue a report; never blocks."""
@@ -100,7 +173,7 @@ class AgentLine:
             while True:
                 now = time.monotonic()
                 if now >= beat:
-                    outgoing += self._alive(now).line()
+                    outgoing += self.alive(now).line()
                     beat = now + self.env.heartbeat
                 while self._queue:
                     outgoing += self._queue.popleft()
@@ -120,7 +193,7 @@ class AgentLine:
         except BlockingIOError:
             return
         except OSError as error:
-            self._agent_is_gone(str(error))
+            self.agent_is_gone(str(error))
         with self._queueing:
             if not self._queue:
                 self._flushed.set()
@@ -132,48 +205,10 @@ class AgentLine:
             return
         except OSError as error:
             chunk = b""
-            self._agent_is_gone(str(error))
+            self.agent_is_gone(str(error))
         if not chunk:
-            self._agent_is_gone("end of file")
+            self.agent_is_gone("end of file")
         incoming += chunk
         while (end := incoming.find(b"\n")) >= 0:
-            self._take(bytes(incoming[: end + 1]))
+            self.take(bytes(incoming[: end + 1]))
             del incoming[: end + 1]
-
-    def _take(self, line: bytes) -> None:
-        try:
-            message = wire.read(line)
-        except wire.Refused as error:
-            self.send(self.report(wire.Refusal, what="message", reason=str(error)))
-            return
-        if (why := wire.stale(message, job=self.env.job, uid=self.env.uid)) is not None:
-            self.send(self.report(wire.Refusal, what=message.kind, reason=why))
-        elif isinstance(message, wire.Plan):
-            self._on_plan(message)
-        elif isinstance(message, wire.Finish):
-            self._on_finish()
-        elif isinstance(message, wire.Stop):
-            leave(f"told to stop: {message.reason}", ExitCode.SIGTERM)
-
-    def _alive(self, now: float) -> wire.Alive:
-        state = (self.step, self.phase, self.micros)
-        if state != self._last:
-            self._last, self._moved = state, now
-        return self.report(
-            wire.Alive,
-            worker="running",
-            step=self.step,
-            phase=self.phase,
-            micros=self.micros,
-            still=now - self._moved,
-        )
-
-    def _agent_is_gone(self, error: str) -> None:
-        leave(f"the agent is gone ({error}): a worker without its agent is no member of any plan", ExitCode.SIGKILL)
-
-
-def leave(reason: str, code: int) -> None:
-    """End this process at once, from any thread: what it was computing must not leave it."""
-    print(f"spare: {reason}", file=sys.stderr, flush=True)  # noqa: T201
-    sys.stdout.flush()
-    os._exit(code)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 import traceback
+from collections.abc import Iterator
 
 from spare.api import wire
 from spare.planner import Placement, WipeOut
@@ -12,15 +12,13 @@ from spare_runtime.config import Environment
 from spare_runtime.errors import CollectiveFailed, SessionMisuse, SpareError, StateDiverged, StateLost, Superseded
 from spare_runtime.faults import Faults
 from spare_runtime.ledger import Ledger
-from spare_runtime.line import AgentLine
 from spare_runtime.meeting import Meeting
 from spare_runtime.membership import Membership
 from spare_runtime.micro import Micro
-from spare_runtime.parameters import digest
 from spare_runtime.regroup import Facts, Outcome, outcome
-from spare_runtime.store import StoreServer
+from spare_runtime.surroundings import REAL, Surroundings
 from spare_runtime.training import Training
-from spare_runtime.transfer import Donor, Offer, Transfer
+from spare_runtime.transfer import Offer, Transfer
 
 PLAN_DEADLINE = 3600.0
 """Seconds that a group whose collective failed, or that has finished, waits for the operator. Long: the operator may
@@ -32,19 +30,20 @@ _LOOK_EVERY = 0.005
 class Member:
     """A worker's membership. Its main thread calls everything here; plans arrive through `Membership`."""
 
-    def __init__(self, env: Environment, training: Training, ledger: Ledger) -> None:
-        """Connect to the agent and wait for the first plan."""
+    def __init__(self, env: Environment, training: Training, ledger: Ledger, surroundings: Surroundings = REAL) -> None:
+        """Connect to the agent and wait for the first plan. `surroundings` are replaced by the simulation."""
         self.env = env
         self.training = training
-        self.membership = Membership(env.uid)
+        self._around = around = surroundings
+        self.membership = Membership(env.uid, around)
         self.faults = Faults(env.faults, ledger, os.getppid())
         self._placement: Placement | None = None
-        self._donor = Donor(env.bind, env.token)
+        self._donor = around.donor(env.bind, env.token)
         self._transfer: Transfer | None = None
         self._from = -1  # the group that the transfer is from
         self._admission: int | None = None
-        self._store = StoreServer(env.bind, env.token)
-        self.line = AgentLine(env, self.membership.on_plan, self.membership.on_finish)
+        self._store = around.store(env.bind, env.token)
+        self.line = around.line(env, self.membership.on_plan, self.membership.on_finish)
         self.line.start(str(self._store.address))
         self.regroup("to begin with")
 
@@ -69,6 +68,26 @@ class Member:
 
     # --- a step -----------------------------------------------------------------------------------------------------
 
+    def work(self, number: int) -> Iterator[int]:
+        """Give out step `number`'s micro-batches that are this group's, one at a time, until the step is committed.
+
+        Each is a bit number (shard * m + index); asking for the next one says that its gradient is in the local sum.
+        """
+        training = self.training
+        half = training.todo.bit_count() // 2
+        while training.committed == number:
+            if self.membership.must_act:
+                self.regroup("to act on")
+            elif training.todo:
+                if training.todo.bit_count() <= max(half, 1):
+                    self.faults.at(number, "compute")
+                bit = (training.todo & -training.todo).bit_length() - 1
+                yield bit
+                training.add(bit)
+                self.line.micros += 1
+            else:
+                self.reduce()
+
     def reduce(self) -> None:
         """Reduce the step in flight and commit it; what fails is answered by a regroup, and the caller looks again."""
         meeting, epoch, step = self.membership.meeting, self.membership.epoch, self.training.committed
@@ -89,7 +108,7 @@ class Member:
             self._suspect(error)
             self.regroup(f"after {error}")
             return
-        boundary = self.training.buffers.all_have_seen()
+        boundary = self.training.all_have_seen()
         self._commit()
         if boundary:
             self.membership.go_to_newest()
@@ -125,15 +144,17 @@ class Member:
         """Act on the plan at hand, or wait for one, until the members of one plan have met."""
         while True:
             plan = self.membership.next_plan(PLAN_DEADLINE, why)
-            began = time.monotonic()
+            began = self._around.clock()
             self._donor.withdraw()  # before anything of this step may change
             self._cancel_transfer()
             if self.membership.meeting is not None:
                 self.membership.meeting.drop()
-            seconds = {"abort": time.monotonic() - began}
+            seconds = {"abort": self._around.clock() - began}
             self.line.epoch, self.line.phase = plan.epoch, "rendezvous"
             env = self.env
-            meeting = Meeting(plan, self._store, env.token, env.bind, env.rendezvous_timeout, env.collective_timeout)
+            meeting = self._around.meeting(
+                plan, self._store, env.token, env.bind, env.rendezvous_timeout, env.collective_timeout
+            )
             self.membership.meet(meeting)
             try:
                 self._carry_out(self._meet(plan, meeting, seconds), meeting)
@@ -154,13 +175,13 @@ class Member:
             if self._admission is not None or plan.admission != plan.origin:
                 self.training.forget()
             self._admission = plan.admission
-        began = time.monotonic()
+        began = self._around.clock()
         meeting.enter()
-        seconds["store"] = time.monotonic() - began
-        began = time.monotonic()
+        seconds["store"] = self._around.clock() - began
+        began = self._around.clock()
         heard = meeting.exchange(self.training.facts(self.env.group, str(self._donor.address)).to_text())
         self.faults.at(self.training.committed, "regroup")
-        seconds["exchange"] = time.monotonic() - began
+        seconds["exchange"] = self._around.clock() - began
         facts = {group: Facts.of_text(text) for group, text in heard.items()}
         try:
             result = outcome(self.env.group, facts, self._place(plan.placement), plan.micro_batches, self.schedule())
@@ -169,7 +190,7 @@ class Member:
         if result.load_from is not None:
             self._from = result.load_from
             address = wire.Address.parse(facts[self._from].serves)
-            self._transfer = Transfer(address, self.env.token, plan.epoch, self.env.rendezvous_timeout)
+            self._transfer = self._around.transfer(address, self.env.token, plan.epoch, self.env.rendezvous_timeout)
         return result
 
     def _place(self, rule: wire.PlacementRule) -> Placement:
@@ -234,7 +255,7 @@ class Member:
             if not self._loaded_at_the_end():
                 continue
             line.phase = "done"
-            sha = digest(training.model)
+            sha = training.digest()
             line.send(line.report(wire.Done, step=training.committed, digest=sha, loss=training.loss))
             if self.membership.wait_for_end(PLAN_DEADLINE):
                 break

@@ -6,17 +6,14 @@ to do so. All decisions are `reaction`'s.
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
 from collections.abc import Callable
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare_runtime.errors import PlanTimeout
-from spare_runtime.line import leave
 from spare_runtime.meeting import Meeting
 from spare_runtime.reaction import Reaction, reaction
+from spare_runtime.surroundings import REAL, Surroundings
 
 _SAY_EVERY = 30.0
 
@@ -24,9 +21,10 @@ _SAY_EVERY = 30.0
 class Membership:
     """Plans as one worker sees them."""
 
-    def __init__(self, uid: str) -> None:
+    def __init__(self, uid: str, surroundings: Surroundings = REAL) -> None:
         self._uid = uid
-        self._changed = threading.Condition()
+        self._around = surroundings
+        self._changed = surroundings.condition()
         self._pending: wire.Plan | None = None
         self._seen: wire.Plan | None = None
         self._waiting = True
@@ -56,7 +54,7 @@ class Membership:
             if what is Reaction.IGNORE:
                 return
             if what is Reaction.STOP:
-                leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", ExitCode.SIGTERM)
+                self._around.leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", ExitCode.SIGTERM)
             self._seen = plan
             if what is Reaction.ACT:
                 self._pending = plan
@@ -102,21 +100,21 @@ class Membership:
             plan, self._pending = self._pending, None
             assert plan is not None
             if plan.admission is None:
-                leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", ExitCode.SIGTERM)
+                self._around.leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", ExitCode.SIGTERM)
             self.plan = plan
             self._waiting = True
             return plan
 
     def _wait(self, ready: Callable[[], bool], deadline: float, what: str) -> None:
-        began = said = time.monotonic()
+        began = said = self._around.clock()
         while not ready():
             self._changed.wait(1.0)
-            now = time.monotonic()
+            now = self._around.clock()
             if not ready() and now - began > deadline:
                 raise PlanTimeout(f"waited {deadline:.0f} s for {what}")
             if now - said > _SAY_EVERY:
                 said = now
-                print(f"spare: {now - began:.0f} s of waiting for {what}", file=sys.stderr)  # noqa: T201
+                self._around.say(f"spare: {now - began:.0f} s of waiting for {what}")
 
     def meet(self, meeting: Meeting) -> None:
         """The meeting that `on_plan` must interrupt from now on."""

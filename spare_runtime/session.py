@@ -216,25 +216,14 @@ class Session:
         member, training = self._member, self._member.training
         if number != training.committed:
             raise SessionMisuse(f"step {number} is not in flight; {training.committed} steps are committed")
-        half = training.todo.bit_count() // 2
-        while training.committed == number:
-            if member.membership.must_act:
-                member.regroup("to act on")
-            elif training.todo:
-                if training.todo.bit_count() <= max(half, 1):
-                    member.faults.at(number, "compute")
-                yield from self._give((training.todo & -training.todo).bit_length() - 1)
-            else:
-                member.reduce()
+        for bit in member.work(number):
+            yield from self._give(bit)
 
     def _give(self, bit: int) -> Iterator[Micro]:
-        member, training = self._member, self._member.training
-        micro = self._micro(training.committed, bit)
+        micro = self._micro(self.committed, bit)
         seed_all(seed_of(self.seed, micro.step, micro.shard, micro.index))
         self._hand, self._given = micro, False
         yield micro
         if not self._given:
             raise SessionMisuse(f"micro-batch {micro.index} of shard {micro.shard} was not given to session.backward()")
         self._hand = None
-        training.add(bit)
-        member.line.micros += 1

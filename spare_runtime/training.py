@@ -128,6 +128,14 @@ class Training:
         self._ledger.entering(self.committed, epoch, self.held)
         return tensors
 
+    def all_have_seen(self) -> bool:
+        """Whether every member had seen a plan newer than its epoch when it entered the reduction now in W."""
+        return self.buffers.all_have_seen()
+
+    def digest(self) -> str:
+        """Of all parameters."""
+        return digest(self.model)
+
     def commit(self, micro_batches: int, schedule: int) -> int:
         """Apply the reduced gradient in W and begin the next step; returns how many micro-batches this group computed.
 

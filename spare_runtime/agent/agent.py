@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import hmac
 import os
-import secrets
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
+from spare_runtime.agent.doors import Doors
 from spare_runtime.agent.worker import Worker
 from spare_runtime.config import Environment
 
@@ -33,16 +33,27 @@ REPEATED = ("suspect", "errored", "exited", "done", "running")
 class Agent:
     """State of one agent process. `run` returns its exit code."""
 
-    def __init__(self, env: Environment, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        command: Sequence[str],
+        *,
+        worker: Worker | None = None,
+        doors: Doors | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`worker`, `doors` and `clock` are replaced by the simulation."""
         self.env = env
         self.command = list(command)
-        self.worker = Worker()
+        self.worker = worker or Worker()
+        self._doors = doors or Doors()
+        self._clock = clock
         self.plan: wire.Plan | None = None
         self.finished = False
         self.last: dict[str, bytes] = {}
         self.hello: wire.Hello | None = None
         self.seen: wire.Alive | None = None
-        self.heard = time.monotonic()
+        self.heard = self._clock()
         self.stopping: asyncio.Event = asyncio.Event()
         self.stop_reason = ""
         self._up: asyncio.StreamWriter | None = None
@@ -53,13 +64,9 @@ class Agent:
 
     async def run(self) -> int:
         """Serve until the worker has ended and that is known, or until told to stop."""
-        loop = asyncio.get_running_loop()
-        for sig in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(sig, self._stop, f"{sig.name} received")
-        below = f"\0spare-{self.env.uid}-{secrets.token_hex(4)}"  # abstract: nothing to remove when killed
-        await asyncio.start_unix_server(self._serve_worker, path=below, limit=wire.MAX_LINE)
-        server = await asyncio.start_server(self._serve_coordinator, self.env.bind, self.env.port, limit=wire.MAX_LINE)
-        self._announce(wire.Address(*server.sockets[0].getsockname()[:2]))
+        self._doors.signals(self._stop)
+        below = await self._doors.below(self._serve_worker, self.env.uid)
+        self._announce(await self._doors.above(self._serve_coordinator, self.env.bind, self.env.port))
         try:
             await self.worker.start(self.command, self._worker_environment(below))
         except OSError as error:
@@ -102,7 +109,7 @@ class Agent:
             await asyncio.wait(self._serving, timeout=STOP_GRACE)
 
     def _worker_environment(self, below: str) -> dict[str, str]:
-        return {**os.environ, "SPARE_AGENT": "@" + below[1:]}
+        return {**os.environ, "SPARE_AGENT": below}
 
     def _announce(self, address: wire.Address) -> None:
         self._say(f"group {self.env.group} listens on {address}")
@@ -140,7 +147,7 @@ class Agent:
     def _alive(self, nonce: int | None = None) -> wire.Alive:
         """What is known of the worker at this moment."""
         base = self.seen or wire.Alive(job=self.env.job, uid=self.env.uid, epoch=0, group=self.env.group, worker="none")
-        silent = time.monotonic() - self.heard if self.hello else 0.0
+        silent = self._clock() - self.heard if self.hello else 0.0
         if not self.worker.alive():
             worker = "exited" if self.worker.process is not None or self.worker.code is not None else "none"
         elif self.hello is None:
@@ -256,7 +263,7 @@ class Agent:
                 raise wire.Refused(f"a worker must open with 'hello' and the token, not {hello.kind!r}")
             if (why := wire.stale(hello, job=self.env.job, uid=self.env.uid)) is not None:
                 raise wire.Refused(why)
-            self._down, self.hello, self.heard = writer, hello, time.monotonic()
+            self._down, self.hello, self.heard = writer, hello, self._clock()
             self._write(hello.line())
             if self.plan is not None:
                 writer.write(self.plan.line())
@@ -273,7 +280,7 @@ class Agent:
 
     def _hear(self, line: bytes) -> None:
         message = wire.read(line)
-        self.heard = time.monotonic()
+        self.heard = self._clock()
         if isinstance(message, wire.Alive):
             self.seen = message  # the agent's own heartbeat carries it
             return

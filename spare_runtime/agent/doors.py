@@ -1,0 +1,37 @@
+"""Where an agent can be reached: its two listening sockets, and the signals that it gets."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+from collections.abc import Awaitable, Callable
+
+from spare.api import wire
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Doors:
+    """The real ones. The deterministic simulation (tests/chaos) opens its own."""
+
+    async def below(self, serve: Serve, uid: str) -> str:
+        """Listen for the worker; returns the socket's name, as SPARE_AGENT tells it."""
+        path = f"\0spare-{uid}-{secrets.token_hex(4)}"  # abstract: nothing to remove when killed
+        await asyncio.start_unix_server(serve, path=path, limit=wire.MAX_LINE)
+        return "@" + path[1:]
+
+    async def above(self, serve: Serve, bind: str, port: int) -> wire.Address:
+        """Listen for the coordinator.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        server = await asyncio.start_server(serve, bind, port, limit=wire.MAX_LINE)
+        return wire.Address(*server.sockets[0].getsockname()[:2])
+
+    def signals(self, stop: Callable[[str], None]) -> None:
+        """Let SIGTERM and SIGINT call `stop` with the reason."""
+        loop = asyncio.get_running_loop()
+        for sig in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(sig, stop, f"{sig.name} received")
