@@ -59,6 +59,10 @@ format: $(STAMP) ## put the code into the form that lint asks for
 docs: $(STAMP) ## write the documents that are made from code
 	$(BIN)/python -c 'from spare.api.exit_codes import document; print(document(), end="")' > docs/exit-codes.md
 
+.PHONY: manifests
+manifests: $(STAMP) ## write the custom resource definition, which is made from code
+	$(BIN)/python -c 'from spare.api.crd import document; print(document(), end="")' > manifests/crd/sparejobs.yaml
+
 .PHONY: bench
 bench: bench-planner bench-recovery ## all measurements
 

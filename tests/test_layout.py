@@ -14,11 +14,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("spare", "spare_runtime", "operator/spare_operator")
-OURS = (*PACKAGES, "tests", "examples", "benchmarks", "docs", "images", "manifests", "charts", ".ci", ".github")
+OURS = (*PACKAGES, "tests", "examples", "benchmarks", "docs", "images", "manifests", "charts", "hack", ".ci", ".github")
 TEXT = {".py", ".md", ".toml", ".yaml", ".yml", ".sh", ".txt", ""}
 LONGEST = 400
 
-LONG_FOR_A_REASON: dict[str, str] = {}
+LONG_FOR_A_REASON: dict[str, str] = {
+    "manifests/crd/sparejobs.yaml": "made from code; one definition is one object",
+}
 """Files of ours above the limit, each with the reason why it must not be split."""
 
 NAMED_LIKE_STDLIB_FOR_A_REASON = {

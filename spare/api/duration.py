@@ -12,7 +12,8 @@ PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
 _WHOLE = re.compile(PATTERN)
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _MICROSECONDS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
-_LONGEST_TEXT = 40  # keeps a hostile file from making us multiply endless numbers; no sane duration comes near
+LONGEST_TEXT = 40
+"""Characters; keeps a hostile file from making us multiply endless numbers, and no sane duration comes near."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -23,7 +24,7 @@ def parse_duration(text: str) -> timedelta:
     """
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         raise ValueError(f"a duration needs a unit, as in {text}s")
-    if len(text) > _LONGEST_TEXT or not _WHOLE.fullmatch(text):
+    if len(text) > LONGEST_TEXT or not _WHOLE.fullmatch(text):
         raise ValueError("a duration is written like 500ms, 2s, 5m or 1h30m")
     total = sum(Decimal(number) * _MICROSECONDS[unit] for number, unit in _PART.findall(text))
     try:

@@ -147,15 +147,16 @@ def _allowed(annotation: Any, metadata: list[Any], *, inside: bool = False) -> s
     if origin in (tuple, dict, Mapping):
         if inside:
             return _allowed(arguments[0 if origin is tuple else 1], [])
-        return _several(origin, arguments)
+        return _several(origin, arguments, metadata)
     return _single(annotation, metadata)
 
 
-def _several(origin: Any, arguments: tuple[Any, ...]) -> str:
+def _several(origin: Any, arguments: tuple[Any, ...], metadata: list[Any]) -> str:
     if origin is not tuple:
         return "a mapping of text to text" if arguments[1] is str else "a mapping"
     what = "text" if arguments[0] is str else "mappings"
-    return f"a list of {what}"
+    most = next((item.max_length for item in metadata if isinstance(item, annotated_types.MaxLen)), None)
+    return f"a list of {what}" if most is None else f"a list of at most {most} {what}"
 
 
 def _single(annotation: Any, metadata: list[Any]) -> str:
@@ -167,7 +168,9 @@ def _single(annotation: Any, metadata: list[Any]) -> str:
         return _one_of([str(each.value) for each in annotation])
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"a mapping with {', '.join(fields(annotation))}"
-    return "text, not empty" if any(isinstance(item, annotated_types.MinLen) for item in metadata) else "text"
+    most = next((item.max_length for item in metadata if isinstance(item, annotated_types.MaxLen)), None)
+    text = "text" if most is None else f"text of at most {most} characters"
+    return f"{text}, not empty" if any(isinstance(item, annotated_types.MinLen) for item in metadata) else text
 
 
 def _one_of(choices: list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from spare.api.duration import PATTERN, format_duration, parse_duration
+from spare.api.duration import LONGEST_TEXT, PATTERN, format_duration, parse_duration
 
 AUTO = "auto"
 
@@ -61,9 +61,17 @@ def duration(shortest: str, longest: str, *, or_auto: bool = False) -> Rule:
     def write(value: timedelta | str) -> str:
         return value if isinstance(value, str) else format_duration(value)
 
-    pattern = f"^(auto|{PATTERN[1:-1]})$" if or_auto else PATTERN
     allowed = f"a duration from {shortest} to {longest}"
-    return Rule(f"auto or {allowed}" if or_auto else allowed, parse, {"type": "string", "pattern": pattern}, write)
+    bounds = f"duration(self) >= duration('{shortest}') && duration(self) <= duration('{longest}')"
+    if or_auto:
+        allowed, bounds = f"auto or {allowed}", f"self == '{AUTO}' || ({bounds})"
+    schema: dict[str, object] = {
+        "type": "string",
+        "pattern": f"^({AUTO}|{PATTERN[1:-1]})$" if or_auto else PATTERN,
+        "maxLength": LONGEST_TEXT,
+        "x-kubernetes-validations": [{"rule": bounds, "message": f"must be {allowed}"}],
+    }
+    return Rule(allowed, parse, schema, write)
 
 
 def count_or_auto(low: int, high: int) -> Rule:

@@ -15,6 +15,9 @@ from spare.api.rule import ENV_NAME
 TRAINER = "trainer"
 """Name of the container that trains, where a pod has several."""
 
+MAX_CONTAINERS = 64
+"""In a pod; the API server asks for a limit wherever a rule looks at every item of a list."""
+
 _REFERENCE = re.compile(r"\$\$|\$\(([^()\s]+)\)")
 
 
@@ -42,7 +45,7 @@ class EnvVar(_Open):
 class Container(_Open):
     """One container of a pod, with the fields that we read; the others pass through."""
 
-    name: str = Field(description="The container that trains is called `trainer`, or is the only one.")
+    name: str = Field(max_length=63, description="The container that trains is called `trainer`, or is the only one.")
     command: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(),
         description="Program and first arguments; it is run as `spare-agent -- COMMAND ARGS`.",
@@ -60,7 +63,9 @@ class Container(_Open):
 class PodSpec(_Open):
     """The pod's spec; only its containers are read."""
 
-    containers: Annotated[tuple[Container, ...], Field(strict=False)] = Field(description="The containers of each pod.")
+    containers: Annotated[tuple[Container, ...], Field(strict=False)] = Field(
+        max_length=MAX_CONTAINERS, description="The containers of each pod."
+    )
 
 
 class PodTemplate(_Open):

@@ -114,6 +114,8 @@ spec:
         ("metadata.labels", ["a"], "a mapping of text to text"),
         ("metadata.labels", {"a": 1}, "text"),
         ("kind", "Job", "SPAReJob"),
+        ("spec.template.spec.containers", [{"name": "c"}] * 65, "a list of at most 64 mappings"),
+        ("spec.template.spec.containers", [{"name": "c" * 64}], "text of at most 63 characters"),
         ("spec", [], "a mapping with"),
     ],
 )
