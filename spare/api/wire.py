@@ -12,11 +12,13 @@ another incarnation is not for us (design, section 4, rule 4). Nothing here read
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from spare.api.notation import Address as Address
+from spare.api.notation import groups_of as groups_of
+from spare.api.notation import groups_text as groups_text
 
 PROTOCOL: Final = 1
 """Version of the messages below. Both sides must speak the same one."""
@@ -35,66 +37,8 @@ class Refused(Exception):
     """A message that this side must not act on. The text says what it was and why."""
 
 
-class Address(NamedTuple):
-    """Host and port; IPv6 hosts are written in brackets (`[fd00::1]:29500`)."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read `host:port` or `[v6]:port`.
-
-        Raises:
-            ValueError: no host, no port, an IPv6 host without brackets, or a port outside 1..65535 (0 is what one asks
-                the kernel for, never what one announces).
-        """
-        host, colon, port = text.rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError(f"address {text!r}: an IPv6 host is written in brackets, such as [fd00::1]:29500")
-        if not colon or not host:
-            raise ValueError(f"address {text!r} is not HOST:PORT")
-        if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
-            raise ValueError(f"address {text!r}: the port must be 1 to 65535, not {port!r}")
-        return cls(host, int(port))
-
-
 def _address(text: str) -> str:
     return str(Address.parse(text))
-
-
-_RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
-
-
-def groups_text(groups: Iterable[int]) -> str:
-    """Group numbers as short text, `0-3,5`: what a plan says of its members is a line, not a table."""
-    runs: list[list[int]] = []
-    for group in sorted(set(groups)):
-        if runs and group == runs[-1][1] + 1:
-            runs[-1][1] = group
-        else:
-            runs.append([group, group])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def groups_of(text: str, groups: int | None = None) -> tuple[int, ...]:
-    """The inverse of `groups_text`, ascending. Raises ValueError when the text is not of that form, or names a group
-    that is not below `groups`."""
-    found: list[int] = []
-    for part in text.split(",") if text else []:
-        match = _RUN.fullmatch(part)
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if high < low or (found and low <= found[-1]):
-            raise ValueError(f"group numbers {text!r} are not ascending ranges such as 0-3,5")
-        if groups is not None and high >= groups:
-            raise ValueError(f"group numbers {text!r} go beyond the {groups} groups of the job")
-        found.extend(range(low, high + 1))
-    return tuple(found)
 
 
 def _said(text: object) -> object:
@@ -147,6 +91,19 @@ class PlacementRule(BaseModel):
     """Group at each ring position; absent when it is 0, 1, 2, ..."""
 
 
+class Legacy(BaseModel):
+    """What a group that leaves in the middle of a step holds of it, and gives to the group that is told of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group: int = Field(ge=0)
+    """Who leaves."""
+    epoch: int = Field(ge=0)
+    """Epoch under which it offers it."""
+    serves: str
+    """Address at which it gives it, once."""
+
+
 class Plan(_Message):
     """A plan, as one group sees it (design, section 6). Written down before it is pushed."""
 
@@ -170,6 +127,12 @@ class Plan(_Message):
     micro_batches: int = Field(ge=1)
     schedule: tuple[tuple[int, int, int], ...] = ()
     """(shard, first, count): the micro-batches that this group computes in a step."""
+    drained: bool = False
+    """The group is no member because it asked to leave: its worker and agent end with 0."""
+    halt: bool = False
+    """Every member stops at the commit at which this plan takes effect, and saves where there is a place for it."""
+    legacies: tuple[Legacy, ...] = ()
+    """What this group takes over of the step in flight before it says what it holds."""
     reason: str
     """Why this plan was made, for people."""
 
@@ -185,6 +148,20 @@ class Finish(_Message):
     """Every member has committed the last step: workers may leave their session."""
 
     kind: Literal["finish"] = "finish"
+
+
+class Drain(_Message):
+    """Leave at the end of a step, as after SIGTERM to the agent."""
+
+    kind: Literal["drain"] = "drain"
+    grace: float | None = Field(default=None, ge=0)
+    """Seconds until it must have left; absent: the agent's own grace."""
+
+
+class HandOn(_Message):
+    """From an agent to its worker: its grace is nearly over. Compute no more, and offer what is held of the step."""
+
+    kind: Literal["hand-on"] = "hand-on"
 
 
 class Stop(_Message):
@@ -297,6 +274,36 @@ class Done(_Report):
     loss: float | None = None
 
 
+class Leave(_Report):
+    """The group was asked to go (SIGTERM, an eviction, `drain`) and wants a plan without it."""
+
+    kind: Literal["leave"] = "leave"
+    grace: float = Field(ge=0)
+    """Seconds left until it is killed."""
+    reason: Said
+    serves: str | None = None
+    """Address at which it gives what it holds of the step in flight. Set when the grace is nearly over: it computes no
+    more, and asks for an urgent plan."""
+
+
+class Left(_Report):
+    """Last words of a group that was let go: it takes part in nothing any more, and ends with 0."""
+
+    kind: Literal["left"] = "left"
+    step: int = Field(ge=0)
+    """Steps that it had committed."""
+
+
+class Halted(_Report):
+    """The group has committed the last step before a halt, and ends with 0."""
+
+    kind: Literal["halted"] = "halted"
+    step: int = Field(ge=0)
+    """Steps committed; the same on every group."""
+    saved: bool = False
+    """A checkpoint of that step has been written, as far as it was this group's to write."""
+
+
 class Refusal(_Report):
     """The agent or worker did not act on a message, and why."""
 
@@ -305,15 +312,15 @@ class Refusal(_Report):
     reason: Said
 
 
-Down = Attach | Plan | Probe | Finish | Stop
-Up = Hello | Alive | Running | Committed | Suspect | Errored | Exited | Done | Refusal
+Down = Attach | Plan | Probe | Finish | Drain | HandOn | Stop
+Up = Hello | Alive | Running | Committed | Suspect | Errored | Exited | Done | Leave | Left | Halted | Refusal
 Message = Down | Up
 
 _KINDS: Final[dict[str, type[_Message]]] = {
     cls.model_fields["kind"].default: cls
     for cls in (
-        *(Attach, Plan, Probe, Finish, Stop),
-        *(Hello, Alive, Running, Committed, Suspect, Errored, Exited, Done, Refusal),
+        *(Attach, Plan, Probe, Finish, Drain, HandOn, Stop),
+        *(Hello, Alive, Running, Committed, Suspect, Errored, Exited, Done, Leave, Left, Halted, Refusal),
     )
 }
 
@@ -340,6 +347,8 @@ def read(line: bytes) -> Message:
         message = cls.model_validate(raw)
         if isinstance(message, Hello) and message.store is not None:
             _address(message.store)
+        if isinstance(message, Leave) and message.serves is not None:
+            _address(message.serves)
         if isinstance(message, Plan) and message.admission is not None:
             _address(message.leader)
             groups_of(message.members, message.placement.groups)

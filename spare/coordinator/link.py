@@ -178,14 +178,14 @@ class Link:
             try:
                 message = wire.read(line)
                 why = self._foreign(message, self.uid)
-                if why is None and isinstance(message, wire.Attach | wire.Plan | wire.Probe | wire.Finish | wire.Stop):
+                if why is None and isinstance(message, wire.Down):
                     why = f"message {message.kind!r} is not for a coordinator"
             except wire.Refused as error:
                 self._events.refused(self.group, str(error))
                 continue
             if why is not None:
                 self._events.refused(self.group, why)
-            elif not isinstance(message, wire.Attach | wire.Plan | wire.Probe | wire.Finish | wire.Stop):
+            elif not isinstance(message, wire.Down):
                 self._events.emit(Report(message))
 
     async def _writing(self, channel: Channel) -> None:

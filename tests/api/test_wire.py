@@ -24,6 +24,7 @@ HOSTS = st.sampled_from(["10.0.0.7", "fd00::1", "::1", "pod-3.job.default.svc"])
 ADDRESSES = st.builds(Address, HOSTS, st.integers(1, 65535)).map(str)
 WHO = {"job": TEXT, "epoch": COUNT, "uid": TEXT}
 FROM = WHO | {"group": COUNT}
+LEGACIES = st.builds(wire.Legacy, group=COUNT, epoch=COUNT, serves=ADDRESSES)
 
 
 @st.composite
@@ -52,6 +53,9 @@ def plans(draw: st.DrawFn) -> wire.Plan:
         ),
         micro_batches=draw(st.integers(1, 100)),
         schedule=tuple(draw(st.lists(st.tuples(COUNT, COUNT, COUNT), max_size=5))),
+        drained=draw(st.booleans()),
+        halt=draw(st.booleans()),
+        legacies=tuple(draw(st.lists(LEGACIES, max_size=2))),
         reason=draw(TEXT),
     )
 
@@ -62,6 +66,11 @@ MESSAGES = st.one_of(
     st.builds(wire.Probe, nonce=COUNT, **WHO),
     st.builds(wire.Finish, **WHO),
     st.builds(wire.Stop, reason=TEXT, **WHO),
+    st.builds(wire.Drain, grace=st.none() | SECONDS, **WHO),
+    st.builds(wire.HandOn, **WHO),
+    st.builds(wire.Leave, grace=SECONDS, reason=TEXT, serves=st.none() | ADDRESSES, **FROM),
+    st.builds(wire.Left, step=COUNT, **FROM),
+    st.builds(wire.Halted, step=COUNT, saved=st.booleans(), **FROM),
     st.builds(wire.Hello, token=TEXT, pid=COUNT, store=st.none() | ADDRESSES, step=COUNT, phase=PHASES, **FROM),
     st.builds(
         wire.Alive,
