@@ -152,6 +152,7 @@ def _hello(turn: Turn, hello: wire.Hello) -> None:
     if hello.store and turn.group(group).state is GroupState.STARTING:
         turn.move(group, GroupState.READY)
     if state.plan is not None and state.member(group):
+        turn.set(step=max(state.step, hello.step))
         if hello.epoch < state.plan.epoch:  # it was away when the plan was pushed, or its line broke
             turn.do(PushPlan(state.plan, ((group, hello.uid),)))
         if state.finishing:

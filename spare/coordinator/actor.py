@@ -1,7 +1,8 @@
 """One actor per job: takes what happened from its inbox, lets `decide` decide, and does what that asks for.
 
 Everything runs in one event loop and one task decides, so no two decisions overlap. Nothing that waits for others is
-awaited here, but the record of a plan: it must be written before anybody is told (design, section 4, rule 5).
+awaited here, but the record of a plan: it must be written before anybody is told (design, section 4, rule 5). From that
+record a coordinator that comes back goes on.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from spare.control.action import (
     SendStop,
 )
 from spare.control.config import Config
-from spare.control.decide import Decision, begin, decide
+from spare.control.decide import Decision, decide
+from spare.control.record import Kept, document
+from spare.control.resume import resume
 from spare.control.signal import AgentNotStarted, Interrupted, Pushed, Refused, Signal, Tick
 from spare.control.state import State
 from spare.coordinator.backend import Backend
@@ -55,11 +58,28 @@ class Coordinator:
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        recorded: str | None = None,
+        incarnation: str | None = None,
     ) -> None:
-        """`clock` and `wall` are replaced by tests; `clock` must run as the event loop's does."""
+        """A coordinator of a new job, or of one that another has begun.
+
+        Args:
+            config: Of the job.
+            backend: Where its groups run.
+            token: The job's secret.
+            transport: How agents are dialled; default: TCP.
+            observers: Told of events and state.
+            clock: Must run as the event loop's does; replaced by tests, as `wall` is.
+            wall: Seconds since 1970.
+            recorded: What the backend last recorded as PLAN_DOCUMENT; None begins the job.
+            incarnation: Of this coordinator, for the agents' logs; default: a fresh one.
+
+        Raises:
+            ValueError: `recorded` is damaged, or of another job.
+        """
         self._config = config
         self._backend = backend
-        self._identity = Identity(config.job, token, uuid.uuid4().hex)
+        self._identity = Identity(config.job, token, incarnation or uuid.uuid4().hex)
         self._transport = transport or Tcp()
         self._observers = tuple(observers)
         self._clock = clock
@@ -70,9 +90,10 @@ class Coordinator:
         self._chores: set[asyncio.Task[None]] = set()
         self._broken: list[BaseException] = []
         self._untold: dict[int, set[int]] = {}
-        self._recorded = 0
+        self._recorded: tuple[int, Kept] | None = None
+        self._pushed = 0
         self._looked = float("-inf")
-        self._decision: Decision = begin(config, clock())
+        self._decision: Decision = resume(config, recorded, clock())
 
     @property
     def state(self) -> State:
@@ -140,6 +161,8 @@ class Coordinator:
     async def _execute(self, actions: Sequence[Action]) -> None:
         job, plan = self._config.job, self.state.plan
         epoch = plan.epoch if plan else 0
+        if actions:
+            await self._record()
         for action in actions:
             match action:
                 case CreateGroup(group):
@@ -149,7 +172,7 @@ class Coordinator:
                 case Connect(group, uid, address):
                     self._connect(group, uid, address)
                 case PushPlan():
-                    await self._push(action)
+                    self._push(action)
                 case ProbeAll(nonce, groups):
                     for link in self._of(groups):
                         link.send(wire.Probe(job=job, epoch=epoch, uid=link.uid, nonce=nonce))
@@ -167,11 +190,20 @@ class Coordinator:
     def _of(self, groups: Sequence[int]) -> list[Link]:
         return [self._links[group] for group in groups if group in self._links]
 
-    async def _push(self, action: PushPlan) -> None:
+    async def _record(self) -> None:
+        """Write down what a coordinator that comes back must know, if it has changed."""
+        plan, kept = self.state.plan, Kept.of(self.state)
+        if plan is None or (
+            self._recorded is not None and self._recorded[0] == plan.epoch and kept.same(self._recorded[1])
+        ):
+            return
+        await self._backend.record(PLAN_DOCUMENT, document(plan, kept))
+        self._recorded = plan.epoch, kept
+
+    def _push(self, action: PushPlan) -> None:
         plan = action.plan
-        if plan.epoch > self._recorded:
-            await self._backend.record(PLAN_DOCUMENT, plan.to_json())
-            self._recorded = plan.epoch
+        if plan.epoch > self._pushed:
+            self._pushed = plan.epoch
             self._untold = {plan.epoch: {group for group, uid in action.to if plan.has(group, uid)}}
         for group, uid in action.to:
             link = self._links.get(group)

@@ -166,8 +166,9 @@ class Link:
         writing = loop.create_task(self._writing(channel))
         try:
             done, _ = await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            for task in (reading, writing):  # in this order: a set's would differ from run to run
+                if task in done:
+                    task.result()
         finally:
             for task in (reading, writing):
                 task.cancel()

@@ -231,6 +231,8 @@ class World:
         self.records: list[tuple[str, str]] = []
         self.deleted: list[tuple[int, str]] = []
         self.closed = False
+        self.orphaned = False
+        """The coordinator's process is killed: nothing that it does at its end happens."""
         self.events: list[Event] = []
         self.snapshots: list[Snapshot] = []
 
@@ -242,8 +244,14 @@ class World:
 
     async def open(self, emit: Emit) -> None:
         self.emit = emit
+        for agent in self.everyone:
+            if not agent.dead:
+                emit(AgentUp(agent.group, agent.uid, f"127.0.0.1:{agent.port}"))
 
     async def create(self, group: int) -> None:
+        here = self.agents.get(group)
+        if here is not None and not here.dead and (here.group, here.uid) not in self.deleted:
+            return
         count = len(self.everyone)
         agent = Agent(self, group, f"uid-{group}-{count}", 20000 + count)
         if group in self.forged:
@@ -264,6 +272,8 @@ class World:
         self.records.append((name, text))
 
     async def close(self) -> None:
+        if self.orphaned:
+            return
         self.closed = True
         for agent in self.everyone:
             agent.die("closed", tell=False)
@@ -290,10 +300,26 @@ class World:
     # --- a run ------------------------------------------------------------------------------------------------
 
     def coordinator(self) -> Coordinator:
+        """A coordinator that knows what was recorded."""
         loop = asyncio.get_running_loop()
+        recorded = self.records[-1][1] if self.records else None
         return Coordinator(
-            self.config, self, token=TOKEN, transport=self, observers=(self,), clock=loop.time, wall=loop.time
+            self.config,
+            self,
+            token=TOKEN,
+            transport=self,
+            observers=(self,),
+            clock=loop.time,
+            wall=loop.time,
+            recorded=recorded,
         )
+
+    async def kill(self, job: asyncio.Task[Snapshot]) -> None:
+        """End a coordinator as SIGKILL does."""
+        self.orphaned, self.emit = True, None
+        job.cancel()
+        await asyncio.wait({job})
+        self.orphaned = False
 
     def reached(self, step: int) -> bool:
         return all(agent.committed >= step for agent in self.agents.values() if not agent.dead)

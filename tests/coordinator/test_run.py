@@ -34,8 +34,9 @@ def play(script: Script | None = None, config: Config = CONFIG, *, steps: int = 
 
 
 def plans(world: World) -> list[Plan]:
-    """The recorded plans."""
-    return [Plan.from_json(text) for name, text in world.records if name == "plan.json"]
+    """The recorded plans, each once though it is recorded again when what is kept beside it changes."""
+    written = [Plan.from_json(text) for name, text in world.records if name == "plan.json"]
+    return list({plan.epoch: plan for plan in written}.values())
 
 
 def test_a_job_without_failures_completes() -> None:
@@ -81,7 +82,7 @@ def test_the_plan_is_recorded_before_anybody_is_told() -> None:
         world.record = record  # type: ignore[method-assign]
         await world.coordinator().run()
 
-        assert waits == [0]
+        assert waits[0] == 0
 
     run(main)
 

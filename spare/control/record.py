@@ -1,0 +1,89 @@
+"""What of a job is written down, so that a coordinator that comes back knows it: the plan, and a few facts beside it.
+
+One document holds both, so a crash leaves all of a decision or nothing of it. Everything else is asked again: agents
+repeat what must not be lost to whoever attaches next (design, section 4, rule 5).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spare.control.plan import Plan
+from spare.control.state import GroupState, State
+
+_PAST = 4
+"""Removed incarnations that are remembered of one group: older ones were deleted long ago."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Facts of a job that its agents cannot tell. Tables are ascending by group."""
+
+    masked: int = 0
+    restarts: int = 0
+    step: int = 0
+    """Newest step known as committed when this was written: never more than the truth."""
+    joining: tuple[int, ...] = ()
+    """Members that have not committed a step yet."""
+    attempts: tuple[tuple[int, int], ...] = ()
+    """(group, starts) of groups that were started more than once since they last were members."""
+    past: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """(group, incarnations that were removed)."""
+    finishing: bool = False
+    """All members have committed the last step."""
+    digest: str | None = None
+    exit_code: int | None = None
+    """The job has ended, with this code."""
+    verdict: str = ""
+
+    @classmethod
+    def of(cls, state: State) -> Kept:
+        """What is to be kept of a state."""
+        joining = tuple(here.group for here in state.groups if here.state is GroupState.JOINING)
+        return cls(
+            masked=state.masked,
+            restarts=state.restarts,
+            step=state.step,
+            joining=joining,
+            attempts=tuple((here.group, here.attempts) for here in state.groups if here.attempts > 1),
+            past=tuple((here.group, tuple(sorted(here.past)[-_PAST:])) for here in state.groups if here.past),
+            finishing=state.finishing,
+            digest=state.digest,
+            exit_code=state.exit_code,
+            verdict=state.verdict,
+        )
+
+    def same(self, other: Kept | None) -> bool:
+        """Whether nothing but the step, which grows all the time and is told by all agents, differs."""
+        return other is not None and {**asdict(self), "step": 0} == {**asdict(other), "step": 0}
+
+
+def document(plan: Plan, kept: Kept) -> str:
+    """The record: the plan's own document with `kept` in it."""
+    return json.dumps({**json.loads(plan.to_json()), "kept": asdict(kept)}, sort_keys=True, separators=(",", ":"))
+
+
+def read_document(text: str) -> tuple[Plan, Kept]:
+    """The inverse of `document`; a plan's document without anything kept is read, too.
+
+    Raises:
+        ValueError: not such a document, or the plan's digest is not that of its contents.
+    """
+    plan = Plan.from_json(text)
+    raw: dict[str, Any] = json.loads(text).get("kept", {})
+    try:
+        kept = Kept(
+            **{
+                **raw,
+                "joining": tuple(raw.get("joining", ())),
+                "attempts": tuple((group, count) for group, count in raw.get("attempts", ())),
+                "past": tuple((group, tuple(uids)) for group, uids in raw.get("past", ())),
+            }
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"recorded plan of epoch {plan.epoch}: what is kept beside it cannot be read: {error}"
+        ) from error
+    return plan, kept

@@ -1,0 +1,78 @@
+"""A coordinator that comes back: the job's state from what was written down (design, section 4, rule 5).
+
+Pure. Members are taken for alive until their silence has lasted `dead_after`, counted from now; agents say the rest
+when they are dialled. Whatever happened meanwhile is then a failure like any other, handled once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from spare.control.action import DeleteGroup
+from spare.control.config import Config
+from spare.control.decide import Decision, begin
+from spare.control.plan import Plan
+from spare.control.record import Kept, read_document
+from spare.control.state import Group, GroupState, JobState, State
+
+
+def resume(config: Config, recorded: str | None, now: float) -> Decision:
+    """Go on with a job, or begin it where nothing was recorded.
+
+    The backend tells of the agents that exist (AgentUp) as it does of new ones. Until its first plan a job keeps
+    nothing: its groups are asked for again, and starting one that is there already changes nothing (field case F27).
+
+    Args:
+        config: Of the job.
+        recorded: What was last recorded, see `spare.control.record.document`; None: nothing.
+        now: The coordinator's clock.
+
+    Raises:
+        ValueError: the record is damaged, or of another job.
+    """
+    if recorded is None:
+        return begin(config, now)
+    plan, kept = read_document(recorded)
+    if plan.job != config.job:
+        raise ValueError(f"the recorded plan is of job {plan.job!r}; this is {config.job!r}")
+    size = plan.schedule.placement.groups
+    if size != config.groups:
+        raise ValueError(f"the recorded plan is for {size} groups; job {config.job!r} has {config.groups}")
+    groups = tuple(_group(config, plan, kept, number, now) for number in range(config.groups))
+    whole = len(plan.members) == config.groups and not kept.joining
+    state = State(
+        config,
+        groups,
+        began=now,
+        job=JobState.RUNNING if whole else JobState.DEGRADED,
+        plan=plan,
+        finishing=kept.finishing,
+        step=kept.step,
+        masked=kept.masked,
+        restarts=kept.restarts,
+        digest=kept.digest,
+    )
+    if kept.exit_code is not None:
+        return Decision(_ended(state, kept), (), f"the job has ended: {kept.verdict.splitlines()[0]}", math.inf)
+    actions = tuple(DeleteGroup(group, uid) for group, uids in kept.past for uid in uids)
+    wake = min((here.retry for here in groups if here.retry is not None), default=math.inf)
+    return Decision(state, actions, f"going on with plan {plan.epoch} after step {kept.step}", wake)
+
+
+def _group(config: Config, plan: Plan, kept: Kept, number: int, now: float) -> Group:
+    attempts, past = dict(kept.attempts).get(number, 1), frozenset(dict(kept.past).get(number, ()))
+    member = plan.by_group.get(number)
+    if member is None:
+        # Its replacement may have been started already: the backend has this long to tell of it.
+        retry = now + config.backoff(attempts) if config.replace and kept.exit_code is None else None
+        reason = "no member when the coordinator came back"
+        return Group(number, GroupState.LOST, past=past, attempts=attempts, retry=retry, reason=reason)
+    state = GroupState.JOINING if number in kept.joining else GroupState.ACTIVE
+    return Group(number, state, member.uid, past, store=member.store, heard=now, attempts=attempts)
+
+
+def _ended(state: State, kept: Kept) -> State:
+    """Complete and failed are final (field case F34)."""
+    job = JobState.COMPLETE if kept.exit_code == 0 else JobState.FAILED
+    return replace(state, job=job, exit_code=kept.exit_code, verdict=kept.verdict)
