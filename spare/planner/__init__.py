@@ -23,6 +23,8 @@ from spare.planner.theory import (
     micro_cap,
     objective,
     recommended_redundancy,
+    room,
+    speed_cap,
 )
 from spare.planner.whole import WholeReorder, WholeSchedule, whole_healthy, whole_reorder
 from spare.planner.wipe_out import WipeOut
@@ -56,6 +58,8 @@ __all__ = [
     "ranges_of",
     "recommended_redundancy",
     "reorder",
+    "room",
+    "speed_cap",
     "whole_healthy",
     "whole_reorder",
 ]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spare.planner.placement import Placement
+from spare.planner.theory import room, speed_cap
 
 Row = list[int] | tuple[int, ...]
 _OFF = -1  # a shard or host that is on no level (any more)
@@ -96,7 +97,9 @@ def complete(work: Assignment) -> Cut | None:
     return None
 
 
-def least_cap(base: Assignment, live: Sequence[int], demand: Sequence[int], cap: int) -> tuple[Assignment, int]:
+def least_cap(
+    base: Assignment, live: Sequence[int], demand: Sequence[int], cap: int, speeds: Sequence[int] = ()
+) -> tuple[Assignment, int]:
     """Complete an assignment under the least cap on every live host, from ``cap`` up, that allows it.
 
     ``base`` is left as it is (its limits are not read) and every try starts from it: what a too low cap forced to move
@@ -107,6 +110,7 @@ def least_cap(base: Assignment, live: Sequence[int], demand: Sequence[int], cap:
         live: the live hosts.
         demand: shape (N,), all units of each shard, those in ``base.todo`` included.
         cap: a proved lower bound, at least 1.
+        speeds: shape (N,), per cent: a slower host may have ``room(cap, speed)`` only. Empty: all are healthy.
 
     Returns:
         The completed assignment and the least cap. Exact: a cap is given up only after a cut has proved it too low.
@@ -117,15 +121,16 @@ def least_cap(base: Assignment, live: Sequence[int], demand: Sequence[int], cap:
     while True:
         limit = [0] * base.placement.groups
         for group in live:
-            limit[group] = cap
+            limit[group] = room(cap, speeds[group]) if speeds else cap
         work = Assignment(base.placement, list(base.rows), list(base.load), limit, dict(base.todo))
         cut = complete(work)
         if cut is None:
             return work, cap
         if not cut.hosts:
             raise ValueError("no cap can do: a shard has no live host, or loads and counts disagree")
-        # The units of the cut's shards have nowhere else to go, so their average is a cap that is proved necessary.
-        cap = max(cap + 1, -(-sum(demand[shard] for shard in cut.shards) // len(cut.hosts)))
+        # The units of the cut's shards have nowhere else to go, so what their hosts need is proved necessary.
+        pace = [speeds[host] for host in cut.hosts] if speeds else [100] * len(cut.hosts)
+        cap = max(cap + 1, speed_cap(sum(demand[shard] for shard in cut.shards), pace))
 
 
 def _relieve(work: Assignment, levels: _Levels, host: int) -> None:

@@ -33,6 +33,7 @@ class _Facts(NamedTuple):
     live: Any
     counts: Any
     cap: Any
+    speeds: Any = ()
 
 
 def _never_raises(rules: Callable[_P, list[str]]) -> Callable[_P, tuple[str, ...]]:
@@ -59,8 +60,9 @@ def check(plan: object) -> list[str]:
         One sentence per broken rule, naming up to five offenders; empty for a valid schedule. The rules: the placement
         is one (r distinct offsets, a ring of all groups); the live groups are ascending and exist; counts have the
         shape (N, r) and are not negative; every micro-batch is given exactly once; nothing lies on a group that is
-        not live; no group has more than the cap; the cap is not below ceil(N*m / live). Of a ``Schedule`` the
-        tables, the loads and the ranges that it derives are judged as well.
+        not live; speeds are per cent; no group has more than the cap, a slow one not more than its share of it (but
+        one); the cap is not below what the live groups need together, ceil(N*m / live) when all are healthy. Of a
+        ``Schedule`` the tables, the loads and the ranges that it derives are judged as well.
 
     Cost: O(N * r).
     """
@@ -126,7 +128,7 @@ def _facts(plan: object) -> _Facts | str:
     if isinstance(plan, Schedule):
         place = plan.placement
         values = (place.groups, place.redundancy, place.offsets, place.strategy, place.ring)
-        return _Facts(*values, plan.micro_batches, plan.live, plan.counts, plan.cap)
+        return _Facts(*values, plan.micro_batches, plan.live, plan.counts, plan.cap, plan.speeds)
     if not isinstance(plan, Mapping):
         return f"a plan is a schedule or a mapping, and this is a {type(plan).__name__}"
     names = ("groups", "redundancy", "offsets", "strategy", "microBatches", "live", "counts", "cap")
@@ -135,7 +137,7 @@ def _facts(plan: object) -> _Facts | str:
         return f"keys are missing: {', '.join(absent)}"
     n, r, offsets, strategy, *rest = (plan[name] for name in names)
     # No ring means the identity; left None until groups is known not to be a number that fills the memory.
-    return _Facts(n, r, offsets, strategy, plan.get("ring"), *rest)
+    return _Facts(n, r, offsets, strategy, plan.get("ring"), *rest)._replace(speeds=plan.get("speeds", ()))
 
 
 def _size_rules(facts: _Facts) -> list[str]:
@@ -181,6 +183,9 @@ def _shape_rules(facts: _Facts) -> list[str]:
         broken.append(f"micro-batches per shard is {facts.micro_batches!r}; allowed is 1 or more")
     if not _whole(facts.cap):
         broken.append(f"cap is {facts.cap!r}; allowed is a whole number")
+    speeds = facts.speeds
+    if not _wholes(speeds) or len(speeds) not in (0, facts.groups) or not all(1 <= speed <= 100 for speed in speeds):
+        broken.append(f"speeds are not one number of 1 to 100 per cent for each of the {facts.groups} groups")
     bad = [i for i, row in enumerate(facts.counts) if not _wholes(row) or len(row) != facts.redundancy]
     return broken + _sentence(bad, "shard", f"has not one count for each of its {facts.redundancy} hosts")
 
@@ -196,12 +201,18 @@ def _count_rules(facts: _Facts) -> list[str]:
                 on_dead.append(shard)
     negative = [i for i, row in enumerate(facts.counts) if min(row) < 0]
     partial = [i for i, row in enumerate(facts.counts) if sum(row) != m]
-    bound = -(-n * m // len(live))
+    # A group at half the speed may have half the cap, rounded down; but one, so that it can be seen to recover.
+    most = [max(1, facts.cap * speed // 100) for speed in facts.speeds] if facts.speeds else [facts.cap] * n
+    together = sum(most[group] for group in live)
     broken = _sentence(negative, "shard", "has a negative count")
     broken += _sentence(partial, "shard", f"is not given exactly once: its counts do not sum to {m}")
     broken += _sentence(on_dead, "shard", "has micro-batches on a group that is not live")
-    broken += _sentence([g for g in range(n) if load[g] > facts.cap], "group", f"is over the cap of {facts.cap}")
-    if facts.cap < bound:
+    slow = ", or of its share at its speed" if facts.speeds else ""
+    broken += _sentence([g for g in range(n) if load[g] > most[g]], "group", f"is over the cap of {facts.cap}{slow}")
+    if facts.speeds and together < n * m:
+        broken.append(f"cap is {facts.cap}; with these speeds {together} of {n} * {m} micro-batches fit")
+    elif together < n * m:
+        bound = -(-n * m // len(live))
         broken.append(f"cap is {facts.cap}; no schedule is below ceil({n} * {m} / {len(live)}) = {bound}")
     return broken
 

@@ -14,8 +14,10 @@ from typing import Any
 
 from spare.planner.microbatches import Range, mask_of
 from spare.planner.placement import Placement
+from spare.planner.theory import speed_cap
 
-_KEYS = frozenset({"groups", "redundancy", "strategy", "offsets", "ring", "microBatches", "live", "counts", "cap"})
+_OPTIONAL = frozenset({"ring", "speeds"})
+_KEYS = frozenset({"groups", "redundancy", "strategy", "offsets", "microBatches", "live", "counts", "cap"}) | _OPTIONAL
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Schedule:
         counts: shape (N, r); counts[i][j] micro-batches of shard i are computed by ``placement.hosts(i)[j]``. Each
             row sums to m.
         cap: no group computes more than this many micro-batches; the least possible when made by this package.
+        speeds: shape (N,), speed of each group in per cent of a healthy one's, 1 to 100; empty when all are healthy. A
+            slower group computes at most ``theory.room(cap, speed)``.
 
     The constructor checks nothing, so that a schedule from elsewhere can be handed to ``check``, which says what is
     wrong with it.
@@ -39,6 +43,7 @@ class Schedule:
     live: tuple[int, ...]
     counts: tuple[tuple[int, ...], ...]
     cap: int
+    speeds: tuple[int, ...] = ()
 
     @cached_property
     def loads(self) -> tuple[int, ...]:
@@ -53,15 +58,27 @@ class Schedule:
         """Micro-batches that a group computes in a step."""
         return self.loads[group]
 
+    def speed(self, group: int) -> int:
+        """Speed of a group in per cent of a healthy one's."""
+        return self.speeds[group] if self.speeds else 100
+
     @property
     def depth(self) -> float:
-        """The largest load divided by m: 1.0 when healthy. The length of a step, in shards."""
-        return max(self.loads) / self.micro_batches
+        """The length of a step, in the time that a healthy group takes for a shard: 1.0 when all are healthy.
+
+        The largest load divided by m, a slow group's load counting as much more as it is slower.
+        """
+        slowest = max(load * 100 / self.speed(group) for group, load in enumerate(self.loads))
+        return slowest / self.micro_batches
 
     @property
     def bound(self) -> float:
-        """The least depth that any schedule can have with so many live groups: ceil(N*m / live) / m."""
-        return -(-self.placement.groups * self.micro_batches // len(self.live)) / self.micro_batches
+        """The least cap that any schedule can have with so many live groups of these speeds, in shards.
+
+        ceil(N*m / live) / m when all are healthy.
+        """
+        units = self.placement.groups * self.micro_batches
+        return speed_cap(units, [self.speed(group) for group in self.live]) / self.micro_batches
 
     def ranges(self, group: int) -> tuple[Range, ...]:
         """What a group computes in a step, ascending by shard; empty for a group that is not live.
@@ -83,8 +100,8 @@ class Schedule:
     def to_json(self) -> dict[str, Any]:
         """The schedule as plain JSON values; ``from_json`` gives an equal schedule back.
 
-        The ring is left out when it is the identity. Size: about 2 to 3 bytes per host of a shard, so 25 kB for 1,000
-        groups with r = 9, and 340 kB for 10,000 with r = 14.
+        The ring is left out when it is the identity, the speeds when all groups are healthy. Size: about 2 to 3 bytes
+        per host of a shard, so 25 kB for 1,000 groups with r = 9, and 340 kB for 10,000 with r = 14.
         """
         place = self.placement
         found: dict[str, Any] = {
@@ -99,6 +116,8 @@ class Schedule:
         }
         if place.ring != tuple(range(place.groups)):
             found["ring"] = list(place.ring)
+        if self.speeds:
+            found["speeds"] = list(self.speeds)
         return found
 
     def to_bytes(self) -> bytes:
@@ -112,7 +131,7 @@ class Schedule:
         Raises:
             ValueError: a key is missing or unknown, or a value has the wrong type; the text names it.
         """
-        unknown, missing = sorted(set(data) - _KEYS), sorted(_KEYS - {"ring"} - set(data))
+        unknown, missing = sorted(set(data) - _KEYS), sorted(_KEYS - _OPTIONAL - set(data))
         if unknown or missing:
             raise ValueError(f"schedule: unknown keys {unknown}, missing keys {missing}")
         if not isinstance(data["strategy"], str):
@@ -135,6 +154,7 @@ class Schedule:
             _integers(data["live"], "live"),
             tuple(_integers(row, f"counts[{shard}]") for shard, row in enumerate(counts)),
             _integer(data["cap"], "cap"),
+            _integers(data["speeds"], "speeds") if "speeds" in data else (),
         )
 
 

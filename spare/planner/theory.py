@@ -6,6 +6,7 @@ Symbols: N groups, r redundancy, k failed groups, m micro-batches per shard. All
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 # What a job that says nothing about its failures is taken to be: the paper's setting (section "Reported results").
 MEAN_TIME_BETWEEN_FAILURES = 300.0
@@ -43,6 +44,40 @@ def micro_cap(groups: int, failed: int, micro_batches: int) -> int:
     if micro_batches < 1:
         raise ValueError(f"micro_batches is {micro_batches}; allowed is 1 or more")
     return -(-micro_batches * groups // (groups - failed))
+
+
+def room(cap: int, speed: int) -> int:
+    """Micro-batches that a group may compute while a healthy one computes ``cap``; at least one.
+
+    Args:
+        cap: micro-batches of a healthy group, at least 1.
+        speed: of the group, in per cent of a healthy one's, 1 to 100.
+
+    A group that computes nothing could not be seen to recover, hence the one. Source: ours.
+    """
+    return max(1, cap * speed // 100)
+
+
+def speed_cap(units: int, speeds: Sequence[int]) -> int:
+    """The least number of micro-batches on a healthy group with which these groups together can take ``units``.
+
+    Args:
+        units: micro-batches to be computed.
+        speeds: of the groups, in per cent as in ``room``; at least one.
+
+    With all at 100 it is ceil(units / groups), so ``micro_cap`` for units = N * m. Source: counting.
+    """
+    slow = [speed for speed in speeds if speed != 100]
+    low, high = 1, -(-units * 100 // max(speeds)) + 1  # one group alone could do it all with the second
+    if not slow:
+        low = high = max(1, -(-units // len(speeds)))
+    while low < high:
+        middle = (low + high) // 2
+        if middle * (len(speeds) - len(slow)) + sum(room(middle, speed) for speed in slow) >= units:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def micro_bound(groups: int, failed: int, micro_batches: int) -> float:

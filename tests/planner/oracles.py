@@ -31,11 +31,13 @@ def hosts_of(placement: Placement, shard: int) -> list[int]:
     return [placement.ring[(shard - offset) % placement.groups] for offset in placement.offsets]
 
 
-def fits(placement: Placement, live: Iterable[int], demand: Sequence[int], cap: int) -> bool:
-    """Whether hosts limited to ``cap`` each can take the demand of every shard: scipy's maximum flow."""
+def fits(placement: Placement, live: Iterable[int], demand: Sequence[int], cap: int | Mapping[int, int]) -> bool:
+    """Whether hosts limited to ``cap`` each (one for all, or by group) can take the demand of every shard: scipy's
+    maximum flow."""
     n, living = placement.groups, set(live)
+    limit = dict.fromkeys(living, cap) if isinstance(cap, int) else cap
     source, sink = 2 * n, 2 * n + 1
-    ends = [(source, i, demand[i]) for i in range(n)] + [(n + g, sink, cap) for g in sorted(living)]
+    ends = [(source, i, demand[i]) for i in range(n)] + [(n + g, sink, limit[g]) for g in sorted(living)]
     inner = [(i, n + h, demand[i]) for i in range(n) for h in hosts_of(placement, i) if h in living]
     rows, columns, capacity = zip(*ends, *inner, strict=True)
     graph = csr_array((np.array(capacity, dtype=np.int32), (rows, columns)), shape=(2 * n + 2, 2 * n + 2))
