@@ -1,7 +1,7 @@
 """What the pod side is told by its environment: read once, here, and nowhere else.
 
-A backend sets these for the agent; the agent passes them on to its worker and adds SPARE_AGENT, the Unix socket on
-which it listens for it. Arguments of `Session` win over what stands here.
+A backend sets these for the agent; the agent passes them on to its workers and adds SPARE_AGENT, the Unix socket on
+which it listens for them, and SPARE_RANK. Arguments of `Session` win over what stands here.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ def _number(env: Mapping[str, str], name: str, default: float, low: float) -> fl
     return value
 
 
-def _whole(env: Mapping[str, str], name: str, default: int | None, high: int | None = None) -> int:
+def _whole(env: Mapping[str, str], name: str, default: int | None, high: int | None = None, low: int = 0) -> int:
     text = env.get(name, "")
     if not text and default is not None:
         return default
-    if not text.isascii() or not text.isdigit() or (high is not None and int(text) > high):
-        raise BadEnvironment(f"{name}={text!r}: a whole number of {f'0 to {high}' if high else 'at least 0'} is needed")
+    if not text.isascii() or not text.isdigit() or int(text) < low or (high is not None and int(text) > high):
+        allowed = f"at least {low}" if high is None else f"{low} to {high}"
+        raise BadEnvironment(f"{name}={text!r}: a whole number of {allowed} is needed")
     return int(text)
 
 
@@ -48,7 +49,16 @@ class Environment:
 
     job: str
     group: int
+    pod: int
+    """Number of this pod in its group."""
+    pods: int
+    """Pods of each group."""
+    procs: int
+    """Workers in each pod."""
+    rank: int
+    """Of a worker, in its group: pod * procs + its place in the pod. The agent's own is that of its first worker."""
     uid: str
+    """Incarnation of the group: fresh at every start, the same in all its pods."""
     token: str = field(repr=False)
     bind: str
     """Host that every listening socket is bound to; loopback unless the backend says otherwise."""
@@ -79,9 +89,15 @@ def read_environment(env: Mapping[str, str] | None = None) -> Environment:
         BadEnvironment: naming the variable.
     """
     env = os.environ if env is None else env
+    pods, procs = _whole(env, "SPARE_PODS", 1, low=1), _whole(env, "SPARE_PROCS", 1, low=1)
+    pod = _whole(env, "SPARE_POD", 0, pods - 1)
     return Environment(
         job=_text(env, "SPARE_JOB"),
         group=_whole(env, "SPARE_GROUP", None),
+        pod=pod,
+        pods=pods,
+        procs=procs,
+        rank=_whole(env, "SPARE_RANK", pod * procs, pods * procs - 1),
         uid=_text(env, "SPARE_UID"),
         token=_text(env, "SPARE_TOKEN"),
         bind=env.get("SPARE_BIND") or "127.0.0.1",

@@ -128,7 +128,7 @@ class Meeting:
 
     def _dial(self) -> Any:
         """A client of the leader's store. The lookup and the connection are both retried until the deadline."""
-        address = wire.Address.parse(self.plan.leader)
+        address = wire.Address.parse(self.plan.stores[0])
         began, pause = time.monotonic(), 0.01
         while True:
             try:
@@ -180,7 +180,7 @@ class Meeting:
                 missing = [g for r, g in enumerate(self.members) if not store.check([f"fact/{r}"])]
                 raise RendezvousTimeout(
                     f"group {self.plan.group} waited {self._deadline:.0f} s in the rendezvous of epoch "
-                    f"{self.plan.epoch} at {self.plan.leader} for groups {', '.join(map(str, missing)) or 'none'}"
+                    f"{self.plan.epoch} at {self.plan.stores[0]} for groups {', '.join(map(str, missing)) or 'none'}"
                 )
 
     # --- process group ----------------------------------------------------------------------------------------------

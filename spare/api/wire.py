@@ -1,8 +1,9 @@
 """Wire messages between the coordinator, the agents and the workers: one JSON object a line, UTF-8.
 
 The coordinator dials each agent and opens with `attach`; the agent answers with `hello`. From then on plans, probes and
-orders go down, reports go up, on the same connection. An agent passes plans and orders on to its worker, and the
-worker's reports up, unchanged: a worker and its agent speak as one group.
+orders go down, reports go up, on the same connection. An agent passes plans and orders on to its workers, and the
+workers' reports up, unchanged. A group is one or several pods (an agent each) of one or several ranks (a worker each);
+they share the group's number and incarnation.
 
 Every message carries the protocol version, the job, the epoch that its sender is in and the incarnation (`uid`) of the
 agent it is about. `read` refuses what it does not know by name; `stale` tells why a message of an older epoch or of
@@ -35,10 +36,6 @@ Phase = Literal["starting", "rendezvous", "compute", "reduce", "barrier", "load"
 
 class Refused(Exception):
     """A message that this side must not act on. The text says what it was and why."""
-
-
-def _address(text: str) -> str:
-    return str(Address.parse(text))
 
 
 def _said(text: object) -> object:
@@ -120,8 +117,8 @@ class Plan(_Message):
     who was admitted later is a joiner and loads the state from a member."""
     members: str
     """Live groups, as in `groups_text`; a group's rank is its place in this ascending list."""
-    leader: str = ""
-    """Address of the store of the leader, the meeting place of this epoch."""
+    stores: tuple[str, ...] = ()
+    """Addresses of the leader's stores, one for each of its ranks: at the j-th the ranks j of all members meet."""
     leader_group: int = -1
     placement: PlacementRule
     micro_batches: int = Field(ge=1)
@@ -135,6 +132,16 @@ class Plan(_Message):
     """What this group takes over of the step in flight before it says what it holds."""
     reason: str
     """Why this plan was made, for people."""
+
+
+class Assemble(_Message):
+    """To the agents of a group of several pods: where its ranks meet. Their workers start when they know it."""
+
+    kind: Literal["assemble"] = "assemble"
+    home: str
+    """Address of the store that the agent of pod 0 serves for the group's own process group."""
+    master: str
+    """Address that pod 0 keeps free for a script that calls `init_process_group` itself (MASTER_ADDR, MASTER_PORT)."""
 
 
 class Probe(_Message):
@@ -176,24 +183,31 @@ class Stop(_Message):
 
 class _Report(_Message):
     group: int = Field(ge=0)
+    pod: int = Field(default=0, ge=0)
+    """Which of the group's pods."""
+    rank: int = Field(default=0, ge=0)
+    """Which of the group's workers, counted over all its pods: pod * procPerPod + its place in the pod."""
 
 
 class Hello(_Report):
-    """Who the agent is. Sent when attached, and again once its worker is ready (store and pid known)."""
+    """Who the agent is. Sent when attached, once for each rank, and again when a worker is ready (store, pid known)."""
 
     kind: Literal["hello"] = "hello"
     token: str = ""
     pid: int = 0
     """Process of the worker; 0 before it has said hello to its agent."""
     store: str | None = None
-    """Address of this group's own rendezvous store; absent until the worker is ready."""
+    """Address of this rank's own rendezvous store; absent until the worker is ready."""
+    home: str | None = None
+    """See `Assemble`; said by the agent of pod 0 where a group has several pods."""
+    master: str | None = None
     step: int = Field(default=0, ge=0)
     """Steps committed."""
     phase: Phase = "starting"
 
 
 class Alive(_Report):
-    """Heartbeat of an agent, and its answer to a probe (then with the nonce)."""
+    """Heartbeat of an agent about one of its workers, and its answer to a probe (then with the nonce)."""
 
     kind: Literal["alive"] = "alive"
     nonce: int | None = None
@@ -312,14 +326,14 @@ class Refusal(_Report):
     reason: Said
 
 
-Down = Attach | Plan | Probe | Finish | Drain | HandOn | Stop
+Down = Attach | Assemble | Plan | Probe | Finish | Drain | HandOn | Stop
 Up = Hello | Alive | Running | Committed | Suspect | Errored | Exited | Done | Leave | Left | Halted | Refusal
 Message = Down | Up
 
 _KINDS: Final[dict[str, type[_Message]]] = {
     cls.model_fields["kind"].default: cls
     for cls in (
-        *(Attach, Plan, Probe, Finish, Drain, HandOn, Stop),
+        *(Attach, Assemble, Plan, Probe, Finish, Drain, HandOn, Stop),
         *(Hello, Alive, Running, Committed, Suspect, Errored, Exited, Done, Leave, Left, Halted, Refusal),
     )
 }
@@ -345,12 +359,11 @@ def read(line: bytes) -> Message:
         raise Refused(f"message {kind!r} speaks protocol {raw.get('protocol')!r}; this side speaks {PROTOCOL}")
     try:
         message = cls.model_validate(raw)
-        if isinstance(message, Hello) and message.store is not None:
-            _address(message.store)
-        if isinstance(message, Leave) and message.serves is not None:
-            _address(message.serves)
+        for address in _addresses(message):
+            Address.parse(address)
         if isinstance(message, Plan) and message.admission is not None:
-            _address(message.leader)
+            if not message.stores:
+                raise ValueError("stores: a member is told where to meet")
             groups_of(message.members, message.placement.groups)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
@@ -358,6 +371,20 @@ def read(line: bytes) -> Message:
     except ValueError as error:
         raise Refused(f"message {kind!r} is malformed: {error}") from error
     return message  # type: ignore[return-value]  # the table holds exactly the members of the union
+
+
+def _addresses(message: _Message) -> list[str]:
+    match message:
+        case Hello():
+            return [address for address in (message.store, message.home, message.master) if address is not None]
+        case Assemble():
+            return [message.home, message.master]
+        case Leave():
+            return [] if message.serves is None else [message.serves]
+        case Plan():
+            return list(message.stores)
+        case _:
+            return []
 
 
 def stale(message: Message, *, job: str, uid: str, epoch: int = 0) -> str | None:

@@ -9,7 +9,7 @@ from spare.control.plan import Plan
 
 @dataclass(frozen=True)
 class CreateGroup:
-    """Let the backend start an agent for the group, under a fresh uid."""
+    """Let the backend start the agents of all pods of the group, under one fresh uid."""
 
     group: int
 
@@ -24,16 +24,27 @@ class DeleteGroup:
 
 @dataclass(frozen=True)
 class Connect:
-    """Dial that agent and stay connected; a connection to an earlier incarnation of the group ends."""
+    """Dial the agent of that pod and stay connected; a connection to an earlier incarnation of it ends."""
 
     group: int
     uid: str
     address: str
+    pod: int = 0
+
+
+@dataclass(frozen=True)
+class SendAssemble:
+    """Tell the agents of these pods of a group where its ranks meet (`wire.Assemble`)."""
+
+    group: int
+    pods: tuple[int, ...]
+    home: str
+    master: str
 
 
 @dataclass(frozen=True)
 class PushPlan:
-    """Record the plan, then tell these agents their parts of it, all at once."""
+    """Record the plan, then tell all agents of these groups their parts of it, all at once."""
 
     plan: Plan
     to: tuple[tuple[int, str], ...]
@@ -42,7 +53,7 @@ class PushPlan:
 
 @dataclass(frozen=True)
 class ProbeAll:
-    """Ask these agents for a sign of life now."""
+    """Ask all agents of these groups for a sign of life now."""
 
     nonce: int
     groups: tuple[int, ...]
@@ -50,7 +61,7 @@ class ProbeAll:
 
 @dataclass(frozen=True)
 class SendFinish:
-    """Tell these agents that every member has committed the last step."""
+    """Tell all agents of these groups that every member has committed the last step."""
 
     groups: tuple[int, ...]
 
@@ -80,4 +91,6 @@ class EndJob:
     verdict: str
 
 
-Action = CreateGroup | DeleteGroup | Connect | PushPlan | ProbeAll | SendFinish | SendStop | Announce | EndJob
+Orders = PushPlan | SendAssemble | ProbeAll | SendFinish | SendStop
+"""What goes to agents."""
+Action = CreateGroup | DeleteGroup | Connect | Orders | Announce | EndJob

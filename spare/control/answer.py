@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
@@ -51,7 +51,7 @@ def facts_at(state: State) -> float:
     probe = state.probe
     assert probe is not None
     earliest = probe.at + min(state.config.settle, state.config.probe_wait)
-    unanswered = [g for g in state.live if state.groups[g].uid not in probe.answered]
+    unanswered = [g for g in state.live if not probe.answered_by(state.groups[g])]
     named = _named(state)
     if any(_in_doubt(state.groups[g], g in unanswered and g in named) for g in state.live):
         return float("inf")
@@ -59,7 +59,7 @@ def facts_at(state: State) -> float:
 
 
 def _in_doubt(here: Group, missing: bool) -> bool:
-    return missing or here.worker == "silent" or here.exited is not None
+    return missing or here.silent or here.exited is not None
 
 
 def _named(state: State) -> tuple[int, ...]:
@@ -102,6 +102,9 @@ def _replan(turn: Turn, fruitless: int) -> None:
     if _wiped_out(state, ()):
         _wipe_out(turn)
         return
+    leader = _leader(state)
+    if leader is None:
+        return  # this coordinator has just come back; where they can be met the members will say at once
     cause = _cause(losses, suspicions)
     change = reorder(old.schedule, live)
     reason = f"{cause}: {change.reason}" if losses else f"{cause}: the same groups meet again"
@@ -110,8 +113,9 @@ def _replan(turn: Turn, fruitless: int) -> None:
         job=old.job,
         epoch=epoch,
         base=epoch,
-        members=tuple(_again(m, state.groups[m.group]) for m in old.members if m.group in live),
-        leader=_leader(state.whole, _named(state)),
+        members=tuple(m for m in old.members if m.group in live),
+        leader=leader,
+        stores=state.groups[leader].stores,
         schedule=change.schedule,
         reason=reason,
         origin=old.origin,
@@ -128,15 +132,12 @@ def _replan(turn: Turn, fruitless: int) -> None:
     recovery.opened(turn, lost, min(signs), reason)
 
 
-def _again(member: Member, here: Group) -> Member:
-    """The member as it goes into the next plan. Its store may have moved, its admission never does."""
-    return Member(member.group, member.uid, member.admission, here.store or member.store)
-
-
-def _leader(live: Sequence[int], named: Iterable[int]) -> int:
-    """The lowest member that nobody could not reach; the lowest of all if there is none."""
-    reached = [g for g in live if g not in set(named)]
-    return min(reached or live)
+def _leader(state: State) -> int | None:
+    """The lowest member with state that nobody could not reach; the lowest of all if there is none. None: of nobody it
+    is known where to meet."""
+    known = [g for g in state.whole if state.groups[g].stores]
+    reached = [g for g in known if g not in _named(state)]
+    return min(reached or known, default=None)
 
 
 def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
@@ -153,7 +154,8 @@ def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
     )
     for group in plan.groups:
         joining = turn.group(group).state is GroupState.JOINING
-        turn.move(group, GroupState.JOINING if joining else GroupState.ACTIVE, done=None)
+        turn.move(group, GroupState.JOINING if joining else GroupState.ACTIVE)
+        turn.put_ranks(group, done=None)
     if len(plan.members) < turn.config.groups:
         turn.move_job(JobState.DEGRADED)
 
@@ -200,9 +202,9 @@ def first_plan(turn: Turn) -> None:
     zones = [here.zone for here in groups]
     placement = place(config.groups, config.redundancy, config.strategy, zones if any(zones) else None)
     schedule = healthy(placement, config.micro_batches)
-    members = tuple(Member(here.group, here.uid, 1, here.store) for here in groups)
+    members = tuple(Member(here.group, here.uid, 1) for here in groups)
     reason = f"start: {config.groups} groups, {config.redundancy} hosts a shard"
-    plan = Plan(config.job, 1, 1, members, 0, schedule, reason)
+    plan = Plan(config.job, 1, 1, members, 0, groups[0].stores, schedule, reason)
     _adopt(turn, plan, 0)
     turn.move_job(JobState.RUNNING)
     turn.do(PushPlan(plan, tuple((m.group, m.uid) for m in members)))

@@ -17,6 +17,10 @@ class Config:
     redundancy: int
     """Hosts per shard; `auto` has been resolved by who builds this."""
     micro_batches: int
+    pods: int = 1
+    """Pods of each group."""
+    procs: int = 1
+    """Workers in each pod: a group has `pods * procs` ranks, and lives while all of them do."""
     strategy: str = "Golomb"
     heartbeat: float = 1.0
     """Seconds between two signs of life of an agent."""
@@ -41,6 +45,11 @@ class Config:
     """Failures running that are answered without removing anybody; then the job ends, for it gets nowhere."""
 
     @property
+    def ranks(self) -> int:
+        """Workers of one group."""
+        return self.pods * self.procs
+
+    @property
     def probe_wait(self) -> float:
         """Longest wait for the answers to a probe, and for the report of how a worker exited."""
         return min(self.dead_after, 1.0)
@@ -58,6 +67,8 @@ class Config:
             groups=spec.groups,
             redundancy=redundancy,
             micro_batches=spec.micro_batches,
+            pods=spec.pods_per_group,
+            procs=spec.proc_per_pod,
             strategy=spec.placement.strategy.value,
             heartbeat=detection.heartbeat.total_seconds(),
             dead_after=detection.dead_after.total_seconds(),

@@ -18,6 +18,7 @@ from spare.control.answer import answer, facts_at, first_plan
 from spare.control.config import Config
 from spare.control.detect import detect, silence
 from spare.control.note import note
+from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.signal import Signal
 from spare.control.state import Group, GroupState, State
 from spare.control.turn import Turn
@@ -37,7 +38,8 @@ class Decision:
 
 def begin(config: Config, now: float) -> Decision:
     """A new job: every group is to be started."""
-    groups = tuple(Group(g, attempts=1) for g in range(config.groups))
+    pods, ranks = fresh_pods(config.pods), fresh_ranks(config.ranks)
+    groups = tuple(Group(g, pods=pods, ranks=ranks, attempts=1) for g in range(config.groups))
     actions = tuple(CreateGroup(g) for g in range(config.groups))
     state = State(config, groups, began=now)
     return Decision(state, actions, f"start {config.groups} groups", now + config.start_timeout)
@@ -129,11 +131,17 @@ def _last_seen(here: Group, now: float) -> str:
         return f"start {here.attempts}, {here.reason}"
     if not here.uid:
         return "the backend has not started its agent"
-    if here.link_down is not None:
-        return f"no connection to its agent at {here.address} for {now - here.link_down:.1f} s ({here.link_error})"
-    if math.isinf(here.heard):
-        return f"its agent at {here.address} has not said anything"
-    return f"its agent runs at {here.address}, its worker is not ready (worker {here.worker}, phase {here.phase})"
+    rank = next(rank for rank in here.ranks if not rank.store)
+    pod = here.pods[rank.rank * len(here.pods) // len(here.ranks)]
+    of, its = (f"pod {pod.pod}: ", f"worker of rank {rank.rank}") if len(here.ranks) > 1 else ("", "its worker")
+    if not pod.address:
+        return f"{of}the backend has not started its agent"
+    if pod.link_down is not None:
+        return f"{of}no connection to its agent at {pod.address} for {now - pod.link_down:.1f} s ({pod.link_error})"
+    if math.isinf(pod.heard):
+        return f"{of}its agent at {pod.address} has not said anything"
+    where = f"{of}its agent runs at {pod.address}"
+    return f"{where}, {its} is not ready (worker {rank.worker}, phase {rank.phase})"
 
 
 # --- end --------------------------------------------------------------------------------------------------------
@@ -163,7 +171,7 @@ def _completed(turn: Turn) -> None:
     recovery.closed(turn)
     turn.set(finishing=True, digest=next(iter(digests)), suspicions=(), losses=(), probe=None)
     for loss in state.losses:
-        turn.put(loss.group, finished=True)
+        turn.put_ranks(loss.group, finished=True)
     turn.do(SendFinish(turn.state.live))
     turn.reasons.append(f"all {len(state.plan.members)} members have committed step {state.step}")
     _finish(turn)
@@ -176,11 +184,11 @@ def _finish(turn: Turn) -> None:
         here = state.groups[group]
         quiet = silence(state, here, turn.now)
         if not here.finished and quiet > turn.config.dead_after:
-            turn.put(group, finished=True, reason=f"not heard for {quiet:.1f} s after the last step")
-        elif not here.finished and here.worker == "silent" and here.silent_for > turn.config.dead_after:
-            turn.put(
-                group, finished=True, reason=f"its worker is silent for {here.silent_for:.1f} s after the last step"
-            )
+            turn.put_ranks(group, finished=True)
+            turn.put(group, reason=f"not heard for {quiet:.1f} s after the last step")
+        elif not here.finished and here.silent_for > turn.config.dead_after:
+            turn.put_ranks(group, finished=True)
+            turn.put(group, reason=f"its worker is silent for {here.silent_for:.1f} s after the last step")
     state = turn.state
     if all(state.groups[g].finished for g in state.live):
         assert state.plan is not None

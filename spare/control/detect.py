@@ -75,7 +75,7 @@ def _silent_workers(turn: Turn) -> None:
     state, now = turn.state, turn.now
     for group in state.live:
         here = state.groups[group]
-        if here.worker == "silent" and min(here.silent_for, now - state.proof) > turn.config.dead_after:
+        if min(here.silent_for, now - state.proof) > turn.config.dead_after:
             turn.lose(group, f"its worker was silent for {here.silent_for:.1f} s", now - here.silent_for)
         elif here.exited is not None and now - here.exited > turn.config.probe_wait:
             turn.lose(group, "its worker exited, nothing says how", here.exited)

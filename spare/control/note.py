@@ -12,7 +12,8 @@ from dataclasses import replace
 from spare.api import wire
 from spare.api.exit_codes import is_masked
 from spare.control import recovery, rejoin
-from spare.control.action import Connect, DeleteGroup, PushPlan, SendFinish
+from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish
+from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.signal import (
     AgentGone,
     AgentNotStarted,
@@ -41,34 +42,56 @@ def note(turn: Turn, signal: Signal) -> None:
         case Refused(group, why):
             turn.refuse(group, (str(group), "line"), why)
         case Report(message):
-            if 0 <= message.group < turn.config.groups:
+            if (unknown := _unknown(turn, message)) is None:
                 _report(turn, message)
             else:
-                _refuse(turn, message, f"the job has groups 0 to {turn.config.groups - 1}")
+                _refuse(turn, message, unknown)
         case AgentUp() | AgentGone() | AgentNotStarted() | LinkDown():
-            if 0 <= signal.group < turn.config.groups:
+            if 0 <= signal.group < turn.config.groups and 0 <= signal.pod < turn.config.pods:
                 _backend(turn, signal)
+
+
+def _unknown(turn: Turn, message: wire.Up) -> str | None:
+    """Why the job has no such group, pod or rank; None if it has."""
+    config = turn.config
+    if message.group >= config.groups:
+        return f"the job has groups 0 to {config.groups - 1}"
+    if message.pod >= config.pods or message.rank // config.procs != message.pod:
+        return f"pod {message.pod}, rank {message.rank}: a group has {config.pods} pods of {config.procs} ranks"
+    return None
 
 
 def _backend(turn: Turn, signal: AgentUp | AgentGone | AgentNotStarted | LinkDown) -> None:
     here = turn.group(signal.group)
     match signal:
-        case AgentUp(group, uid, address, zone):
-            if uid in here.past or (uid == here.uid and address == here.address):
+        case AgentUp(group, uid, address, zone, pod):
+            if uid in here.past or (uid == here.uid and address == here.pods[pod].address):
                 return
             if uid != here.uid:
                 _replace(turn, here, uid)
-            turn.put(group, address=address, zone=zone, heard=turn.now)
-            turn.do(Connect(group, uid, address))
-        case AgentGone(group, uid, reason):
+            turn.put_pod(group, pod, address=address, zone=zone, heard=turn.now)
+            turn.do(Connect(group, uid, address, pod))
+        case AgentGone(group, uid, reason, pod):
             if uid == here.uid and here.state is not GroupState.LOST:
-                gone(turn, group, reason, turn.now)
-        case AgentNotStarted(group, reason):
-            if here.state is GroupState.STARTING and not here.uid:
-                gone(turn, group, f"could not be started: {reason}", turn.now)
-        case LinkDown(group, uid, error):
-            if uid == here.uid and here.link_down is None:
-                turn.put(group, link_down=turn.now, link_error=error)
+                gone(turn, group, _of_pod(turn, pod) + reason, turn.now)
+        case AgentNotStarted(group, reason, pod):
+            if here.state is GroupState.STARTING and (not here.uid or not here.pods[pod].address):
+                gone(turn, group, f"{_of_pod(turn, pod)}could not be started: {reason}", turn.now)
+        case LinkDown(group, uid, error, pod):
+            if uid == here.uid and here.pods[pod].link_down is None:
+                turn.put_pod(group, pod, link_down=turn.now, link_error=error)
+
+
+def _of_pod(turn: Turn, pod: int) -> str:
+    return f"pod {pod}: " if turn.config.pods > 1 else ""
+
+
+def _of_rank(turn: Turn, rank: int) -> str:
+    return f" of rank {rank}" if turn.config.ranks > 1 else ""
+
+
+def _rank(turn: Turn, rank: int) -> str:
+    return f", rank {rank}" if turn.config.ranks > 1 else ""
 
 
 def _replace(turn: Turn, here: Group, uid: str) -> None:
@@ -76,7 +99,8 @@ def _replace(turn: Turn, here: Group, uid: str) -> None:
     if turn.state.member(here.group):
         gone(turn, here.group, f"its agent was replaced by a new one ({uid})", turn.now)
     past = turn.group(here.group).past | ({here.uid} if here.uid else set())
-    fresh = Group(here.group, here.state, uid, past, zone=here.zone, heard=turn.now, attempts=here.attempts)
+    pods = fresh_pods(len(here.pods), heard=turn.now, zones=tuple(pod.zone for pod in here.pods))
+    fresh = Group(here.group, here.state, uid, past, pods, fresh_ranks(len(here.ranks)), attempts=here.attempts)
     turn.set(groups=(*turn.state.groups[: here.group], fresh, *turn.state.groups[here.group + 1 :]))
     turn.move(here.group, GroupState.STARTING)
 
@@ -85,7 +109,8 @@ def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
     """A group's present incarnation is dead, for a reason that is no error of the script."""
     here = turn.group(group)
     if turn.state.finishing:
-        turn.put(group, finished=True, reason=cause)
+        turn.put_ranks(group, finished=True)
+        turn.put(group, reason=cause)
     elif turn.state.member(group):
         turn.lose(group, cause, sign)
     elif here.state is not GroupState.LOST:
@@ -108,10 +133,10 @@ def _report(turn: Turn, message: wire.Up) -> None:
         if not isinstance(message, wire.Hello):
             _refuse(turn, message, f"it is of incarnation {message.uid!r}; {_present(here)}")
             return
-        address = here.address
+        address = here.pods[message.pod].address
         _replace(turn, here, message.uid)
-        turn.put(message.group, address=address)
-    turn.put(message.group, heard=turn.now, link_down=None, link_error="")
+        turn.put_pod(message.group, message.pod, address=address)
+    turn.put_pod(message.group, message.pod, heard=turn.now, link_down=None, link_error="")
     match message:
         case wire.Hello():
             _hello(turn, message)
@@ -141,15 +166,18 @@ def _present(here: Group) -> str:
 
 def _hello(turn: Turn, hello: wire.Hello) -> None:
     group, state = hello.group, turn.state
-    turn.put(
+    known = turn.group(group).ranks[hello.rank]
+    turn.put_rank(
         group,
-        pid=hello.pid or turn.group(group).pid,
-        store=hello.store or turn.group(group).store,
+        hello.rank,
+        pid=hello.pid or known.pid,
+        store=hello.store or known.store,
         epoch=hello.epoch,
         step=hello.step,
         phase=hello.phase,
     )
-    if hello.store and turn.group(group).state is GroupState.STARTING:
+    _assemble(turn, hello)
+    if turn.group(group).stores and turn.group(group).state is GroupState.STARTING:
         turn.move(group, GroupState.READY)
     if state.plan is not None and state.member(group):
         turn.set(step=max(state.step, hello.step))
@@ -159,59 +187,85 @@ def _hello(turn: Turn, hello: wire.Hello) -> None:
             turn.do(SendFinish((group,)))
 
 
+def _assemble(turn: Turn, hello: wire.Hello) -> None:
+    """Where the ranks of a group of several pods meet, its pod 0 knows: all its agents must, too."""
+    group = hello.group
+    if hello.home and hello.master:
+        turn.put(group, home=hello.home, master=hello.master)
+    here = turn.group(group)
+    if here.home:
+        pods = tuple(pod.pod for pod in here.pods) if hello.home else (hello.pod,)
+        turn.do(SendAssemble(group, pods, here.home, here.master))
+
+
 def _alive(turn: Turn, alive: wire.Alive) -> None:
-    group, state = alive.group, turn.state
-    here, exited = turn.group(group), turn.group(group).exited
+    group, rank, state = alive.group, alive.rank, turn.state
+    here = turn.group(group).ranks[rank]
     # The agent repeats what its worker last said: a commit may have overtaken it.
     fresh = (alive.epoch, alive.step) >= (here.epoch, here.step)
-    turn.put(
+    turn.put_rank(
         group,
+        rank,
         epoch=max(alive.epoch, here.epoch),
         step=max(alive.step, here.step),
         phase=alive.phase if fresh else here.phase,
         still=alive.still if fresh else 0.0,
         worker=alive.worker,
         silent_for=alive.silent_for,
-        exited=(exited if exited is not None else turn.now) if alive.worker == "exited" else None,
+        exited=(here.exited if here.exited is not None else turn.now) if alive.worker == "exited" else None,
     )
     if state.probe is not None and alive.nonce == state.probe.nonce:
-        turn.set(probe=replace(state.probe, answered=state.probe.answered | {alive.uid}))
+        turn.set(probe=replace(state.probe, answered=state.probe.answered | {(alive.uid, alive.pod)}))
 
 
 def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | wire.Done) -> None:
     """What only a member may say."""
-    state, group = turn.state, message.group
+    state, group, rank = turn.state, message.group, message.rank
     assert state.plan is not None
-    here = turn.group(group)
+    here = turn.group(group).ranks[rank]
     still = here.still if isinstance(message, wire.Suspect) else 0.0  # the others are progress, told before a heartbeat
-    turn.put(group, epoch=max(message.epoch, here.epoch), step=max(message.step, here.step), still=still)
+    turn.put_rank(group, rank, epoch=max(message.epoch, here.epoch), step=max(message.step, here.step), still=still)
     match message:
         case wire.Running():
-            turn.put(group, running=max(message.epoch, turn.group(group).running))
-            recovery.running(turn, group, message.epoch)
+            turn.put_rank(group, rank, running=max(message.epoch, here.running))
+            if turn.group(group).running >= message.epoch:
+                recovery.running(turn, group, message.epoch)
         case wire.Committed():
-            turn.put(group, phase="compute", still=0.0)
+            turn.put_rank(group, rank, phase="compute", committed=message.step)
             rejoin.joined(turn, group)
             _committed(turn, message)
         case wire.Suspect():
-            # A plan with base > its epoch has answered it already.
-            known = any(s.group == group and s.epoch == message.epoch for s in state.suspicions)
-            if message.epoch >= state.plan.base and not known:
-                named = frozenset(message.unreachable) - {group}
-                suspicion = Suspicion(group, message.epoch, message.error, named, turn.now)
-                turn.set(suspicions=(*state.suspicions, suspicion))
+            if message.epoch >= state.plan.base:  # a plan with base > its epoch has answered it already
+                _suspect(turn, message)
         case wire.Done():
             if message.epoch >= state.plan.base:
-                turn.move(group, GroupState.DONE, done=(message.epoch, message.digest))
+                turn.put_rank(group, rank, done=(message.epoch, message.digest))
+                if turn.group(group).done is None:
+                    return
+                turn.move(group, GroupState.DONE)
                 turn.set(step=max(state.step, message.step))
                 if message.loss is not None:
                     turn.set(loss=message.loss)
                 recovery.committed(turn, message.epoch)
 
 
+def _suspect(turn: Turn, message: wire.Suspect) -> None:
+    """One suspicion of each group and epoch, with everybody whom one of its ranks could not reach."""
+    suspicions, group = turn.state.suspicions, message.group
+    named = frozenset(message.unreachable) - {group}
+    for place, known in enumerate(suspicions):
+        if (known.group, known.epoch) == (group, message.epoch):
+            more = replace(known, unreachable=known.unreachable | named)
+            turn.set(suspicions=(*suspicions[:place], more, *suspicions[place + 1 :]))
+            return
+    turn.set(suspicions=(*suspicions, Suspicion(group, message.epoch, message.error, named, turn.now)))
+
+
 def _committed(turn: Turn, message: wire.Committed) -> None:
     state = turn.state
     assert state.plan is not None
+    if turn.group(message.group).committed < message.step:
+        return  # other ranks of the group have still to say so
     if message.step > state.step:
         turn.set(step=message.step, loss=message.loss if message.loss is not None else state.loss)
         if message.epoch >= state.plan.base:  # under a boundary plan that is not acted on yet, steps go on as before
@@ -231,25 +285,26 @@ def _exited(turn: Turn, message: wire.Exited) -> None:
     by_signal = message.signal is not None
     if by_signal or (message.code is not None and is_masked(message.code)):
         how = f"killed by signal {message.signal}" if by_signal else f"exited with code {message.code}"
-        gone(turn, group, f"worker {how}", turn.now)
+        gone(turn, group, f"worker{_of_rank(turn, message.rank)} {how}", turn.now)
     elif state.finishing and message.code == 0:
-        turn.put(group, finished=True)
+        turn.put_rank(group, message.rank, finished=True)
     elif known:
         turn.set(errors=(*state.errors, UserError(group, _exit_text(turn, message))))
     else:
-        gone(turn, group, f"worker exited with code {message.code}", turn.now)
+        gone(turn, group, f"worker{_of_rank(turn, message.rank)} exited with code {message.code}", turn.now)
 
 
 def _exit_text(turn: Turn, message: wire.Exited) -> str:
-    group, tail = message.group, f"; its last words:\n{message.tail}" if message.tail else ""
+    tail = f"; its last words:\n{message.tail}" if message.tail else ""
+    who = f"the script of group {message.group}{_rank(turn, message.rank)}"
     if turn.state.finishing:
-        return f"the script of group {group} exited with code {message.code} after the last step{tail}"
+        return f"{who} exited with code {message.code} after the last step{tail}"
     if message.code == 0 and turn.state.plan is None:
-        return f"the script of group {group} ended before the first step: does it open a Session and iterate its steps?"
+        return f"{who} ended before the first step: does it open a Session and iterate its steps?"
     if message.code == 0:
-        step = turn.group(group).step
-        return f"the script of group {group} ended at step {step}, before the last one was committed by all groups"
-    return f"the script of group {group} exited with code {message.code}{tail}"
+        step = turn.group(message.group).step
+        return f"{who} ended at step {step}, before the last one was committed by all groups"
+    return f"{who} exited with code {message.code}{tail}"
 
 
 def _errored(turn: Turn, message: wire.Errored) -> None:
@@ -259,7 +314,7 @@ def _errored(turn: Turn, message: wire.Errored) -> None:
         return
     if any(error.group == group for error in state.errors):
         return
-    where = f"group {group}, step {message.step}"
+    where = f"group {group}{_rank(turn, message.rank)}, step {message.step}"
     if message.micro is not None:
         where += f", micro-batch {message.micro[1]} of shard {message.micro[0]}"
     text = f"{message.type}: {message.text} ({where})"

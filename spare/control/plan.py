@@ -20,8 +20,6 @@ class Member:
     uid: str
     admission: int
     """Epoch that admitted this incarnation: state of another admission is worthless (design, section 6)."""
-    store: str
-    """Address of its rendezvous store."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,8 @@ class Plan:
     members: tuple[Member, ...]
     """Ascending by group number, as numbers: a group's rank is its place here (field case F02)."""
     leader: int
+    stores: tuple[str, ...]
+    """Addresses of the stores of the leader's ranks; only these, for a plan must stay small."""
     schedule: Schedule
     reason: str
     origin: int = 1
@@ -68,10 +68,9 @@ class Plan:
             "job": self.job,
             "epoch": self.epoch,
             "base": self.base,
-            "members": [
-                {"group": m.group, "uid": m.uid, "admission": m.admission, "store": m.store} for m in self.members
-            ],
+            "members": [{"group": m.group, "uid": m.uid, "admission": m.admission} for m in self.members],
             "leader": self.leader,
+            "stores": list(self.stores),
             "origin": self.origin,
             "schedule": self.schedule.to_json(),
             "reason": self.reason,
@@ -96,6 +95,7 @@ class Plan:
                 base=raw["base"],
                 members=tuple(Member(**member) for member in raw["members"]),
                 leader=raw["leader"],
+                stores=tuple(raw["stores"]),
                 schedule=Schedule.from_json(raw["schedule"]),
                 reason=raw["reason"],
                 origin=raw["origin"],
@@ -108,7 +108,7 @@ class Plan:
         return plan
 
     def part_for(self, group: int, uid: str) -> wire.Plan:
-        """What one agent is told: its own share, and the placement by rule. For a non-member: that it must stop."""
+        """What a group's agents are told: its own share, and the placement by rule. Of no member: that it must stop."""
         placement = self.schedule.placement
         ring = None if placement.ring == tuple(range(placement.groups)) else placement.ring
         member = self.by_group[group] if self.has(group, uid) else None
@@ -122,7 +122,7 @@ class Plan:
             group=group,
             admission=member.admission if member else None,
             members=self._members_text,
-            leader=self.by_group[self.leader].store,
+            stores=self.stores,
             leader_group=self.leader,
             placement=wire.PlacementRule(
                 groups=placement.groups,

@@ -10,6 +10,7 @@ from spare.api import wire
 from spare.api.reasons import EventReason
 from spare.control.action import CreateGroup, PushPlan
 from spare.control.plan import Member, Plan
+from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.state import Group, GroupState, JobState, State
 from spare.control.turn import Turn
 from spare.planner.reorder import reorder
@@ -29,15 +30,17 @@ def rejoin(turn: Turn) -> None:
 
 def start(turn: Turn, here: Group) -> None:
     """Start another incarnation of a group."""
-    turn.move(here.group, GroupState.STARTING, uid="", address="", store="", pid=0, link_down=None, retry=None)
-    turn.put(here.group, attempts=here.attempts + 1, exited=None, worker="none", running=0, epoch=0, still=0.0)
+    config = turn.config
+    zones = tuple(pod.zone for pod in here.pods)
+    turn.move(here.group, GroupState.STARTING, uid="", home="", master="", retry=None, attempts=here.attempts + 1)
+    turn.put(here.group, pods=fresh_pods(config.pods, zones=zones), ranks=fresh_ranks(config.ranks))
     turn.do(CreateGroup(here.group))
     turn.reasons.append(f"group {here.group} is started again: {here.reason}")
 
 
 def joined(turn: Turn, group: int) -> None:
-    """A member has committed a step: if it was joining, it has the state now."""
-    if turn.group(group).state is not GroupState.JOINING:
+    """A member has committed a step: if it was joining, and all its ranks have, it has the state now."""
+    if turn.group(group).state is not GroupState.JOINING or not turn.group(group).committed:
         return
     turn.move(group, GroupState.ACTIVE, attempts=1, reason="")
     state = turn.state
@@ -67,7 +70,7 @@ def _admit(turn: Turn, ready: tuple[int, ...]) -> None:
     assert old is not None
     epoch = old.epoch + 1
     change = reorder(old.schedule, sorted({*state.live, *ready}))
-    fresh = [Member(g, state.groups[g].uid, epoch, state.groups[g].store) for g in ready]
+    fresh = [Member(g, state.groups[g].uid, epoch) for g in ready]
     members = sorted([*(m for m in old.members if m.group in state.live), *fresh], key=lambda m: m.group)
     who = wire.groups_text(ready)
     reason = f"{'group' if len(ready) == 1 else 'groups'} {who} back: {change.reason}"
@@ -77,6 +80,7 @@ def _admit(turn: Turn, ready: tuple[int, ...]) -> None:
         base=old.base,
         members=tuple(members),
         leader=min(state.whole),
+        stores=state.groups[min(state.whole)].stores,
         schedule=change.schedule,
         reason=reason,
         origin=old.origin,

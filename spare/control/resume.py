@@ -13,6 +13,7 @@ from spare.control.action import DeleteGroup
 from spare.control.config import Config
 from spare.control.decide import Decision, begin
 from spare.control.plan import Plan
+from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.record import Kept, read_document
 from spare.control.state import Group, GroupState, JobState, State
 
@@ -39,6 +40,10 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
     size = plan.schedule.placement.groups
     if size != config.groups:
         raise ValueError(f"the recorded plan is for {size} groups; job {config.job!r} has {config.groups}")
+    if len(plan.stores) != config.ranks:
+        raise ValueError(
+            f"the recorded plan is for {len(plan.stores)} ranks a group; {config.job!r} has {config.ranks}"
+        )
     groups = tuple(_group(config, plan, kept, number, now) for number in range(config.groups))
     whole = len(plan.members) == config.groups and not kept.joining
     state = State(
@@ -67,9 +72,13 @@ def _group(config: Config, plan: Plan, kept: Kept, number: int, now: float) -> G
         # Its replacement may have been started already: the backend has this long to tell of it.
         retry = now + config.backoff(attempts) if config.replace and kept.exit_code is None else None
         reason = "no member when the coordinator came back"
-        return Group(number, GroupState.LOST, past=past, attempts=attempts, retry=retry, reason=reason)
+        fresh = Group(number, pods=fresh_pods(config.pods), ranks=fresh_ranks(config.ranks))
+        return replace(fresh, state=GroupState.LOST, past=past, attempts=attempts, retry=retry, reason=reason)
     state = GroupState.JOINING if number in kept.joining else GroupState.ACTIVE
-    return Group(number, state, member.uid, past, store=member.store, heard=now, attempts=attempts)
+    pods, ranks = fresh_pods(config.pods, heard=now), fresh_ranks(config.ranks)
+    if number == plan.leader:
+        ranks = tuple(replace(rank, store=plan.stores[rank.rank]) for rank in ranks)
+    return Group(number, state, member.uid, past, pods, ranks, attempts=attempts)
 
 
 def _ended(state: State, kept: Kept) -> State:

@@ -14,30 +14,33 @@ from spare.api import wire
 
 @dataclass(frozen=True)
 class AgentUp:
-    """The backend has started an agent; it listens at `address` (host:port)."""
+    """The backend has started the agent of one of a group's pods; it listens at `address` (host:port)."""
 
     group: int
     uid: str
     address: str
     zone: tuple[str, ...] = ()
     """(zone, rack, node) where the backend knows it."""
+    pod: int = 0
 
 
 @dataclass(frozen=True)
 class AgentGone:
-    """The backend knows for sure that the agent's process (pod) has ended or been deleted."""
+    """The backend knows for sure that the agent's process (pod) has ended or been deleted: the group is lost."""
 
     group: int
     uid: str
     reason: str
+    pod: int = 0
 
 
 @dataclass(frozen=True)
 class AgentNotStarted:
-    """The backend could not start a group at all (command not found, quota, image)."""
+    """The backend could not start a pod of a group (command not found, quota, image)."""
 
     group: int
     reason: str
+    pod: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class LinkDown:
     group: int
     uid: str
     error: str
+    pod: int = 0
 
 
 @dataclass(frozen=True)

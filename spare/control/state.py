@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from typing import Final
 from spare.api import wire
 from spare.control.config import Config
 from spare.control.plan import Plan
+from spare.control.rank import Pod, Rank, slowest
 
 
 class JobState(StrEnum):
@@ -58,7 +60,11 @@ GROUP_MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
 
 @dataclass(frozen=True)
 class Group:
-    """One group number and its present incarnation. Times are the coordinator's clock."""
+    """One group number and its present incarnation: the pods and ranks that live and die together.
+
+    What holds for the group as a whole follows from them: it is ready when all ranks are, as far as the slowest of
+    them, and heard when its quietest pod was. Times are the coordinator's clock.
+    """
 
     group: int
     state: GroupState = GroupState.STARTING
@@ -66,35 +72,105 @@ class Group:
     """Present incarnation; empty until one is known."""
     past: frozenset[str] = frozenset()
     """Incarnations that were lost or replaced: nothing they say counts any more."""
-    address: str = ""
-    zone: tuple[str, ...] = ()
-    store: str = ""
-    pid: int = 0
-    heard: float = -math.inf
-    """When anything was last heard from it."""
-    link_down: float | None = None
-    """Since when the connection to it is broken; None while it holds."""
-    link_error: str = ""
-    epoch: int = 0
-    step: int = 0
-    phase: wire.Phase = "starting"
-    still: float = 0.0
-    worker: str = "none"
-    silent_for: float = 0.0
-    running: int = 0
-    """Newest epoch of which it said that it runs."""
-    exited: float | None = None
-    """When its agent first said that the worker has exited, without the report of how."""
-    done: tuple[int, str] | None = None
-    """(epoch, parameter digest) of its report that the last step is committed."""
-    finished: bool = False
-    """After the finish: its worker has ended, or can no longer be heard of."""
+    pods: tuple[Pod, ...] = (Pod(0),)
+    ranks: tuple[Rank, ...] = (Rank(0),)
+    """Of all pods, in the order of the pods."""
+    home: str = ""
+    """Where its ranks meet, told by the agent of pod 0; groups of one pod need nobody to tell them."""
+    master: str = ""
     attempts: int = 0
     """Starts so far since it was last a member that had committed something."""
     retry: float | None = None
     """When it is to be started again."""
     reason: str = ""
     """Why it is lost or not there yet."""
+
+    # --- the group as a whole ---------------------------------------------------------------------------------------
+
+    @property
+    def zone(self) -> tuple[str, ...]:
+        """Of its first pod."""
+        return self.pods[0].zone
+
+    @property
+    def heard(self) -> float:
+        """When the quietest of its pods was last heard."""
+        return min(pod.heard for pod in self.pods)
+
+    @property
+    def link_down(self) -> float | None:
+        """Since when a connection to it is broken; None while all hold."""
+        return min((pod.link_down for pod in self.pods if pod.link_down is not None), default=None)
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Addresses of all its ranks' stores, as soon as all are known: then it is ready for a plan."""
+        return tuple(rank.store for rank in self.ranks) if all(rank.store for rank in self.ranks) else ()
+
+    @property
+    def pid(self) -> int:
+        """Process of its first worker."""
+        return self.ranks[0].pid
+
+    @property
+    def epoch(self) -> int:
+        """Of its slowest rank, as `step`, `phase` and `still`."""
+        return slowest(self.ranks).epoch
+
+    @property
+    def step(self) -> int:
+        """Steps committed."""
+        return slowest(self.ranks).step
+
+    @property
+    def phase(self) -> wire.Phase:
+        """Where it is in the step."""
+        return slowest(self.ranks).phase
+
+    @property
+    def still(self) -> float:
+        """Seconds without progress."""
+        return slowest(self.ranks).still
+
+    @property
+    def silent(self) -> bool:
+        """Whether a worker says nothing whose agent still does."""
+        return any(rank.worker == "silent" for rank in self.ranks)
+
+    @property
+    def silent_for(self) -> float:
+        """For how many seconds; 0 when none is."""
+        return max((rank.silent_for for rank in self.ranks if rank.worker == "silent"), default=0.0)
+
+    @property
+    def running(self) -> int:
+        """Newest epoch of which all ranks said that they run."""
+        return min(rank.running for rank in self.ranks)
+
+    @property
+    def committed(self) -> int:
+        """Newest step that all ranks reported as committed."""
+        return min(rank.committed for rank in self.ranks)
+
+    @property
+    def exited(self) -> float | None:
+        """When it was first said that a worker has exited, without the report of how."""
+        return min((rank.exited for rank in self.ranks if rank.exited is not None), default=None)
+
+    @property
+    def done(self) -> tuple[int, str] | None:
+        """(epoch, digest over all ranks' parameters) once every rank has said that the last step is committed."""
+        said = [rank.done for rank in self.ranks if rank.done is not None]
+        if len(said) < len(self.ranks):
+            return None
+        digests = [digest for _, digest in said]
+        joint = digests[0] if len(said) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+        return min(epoch for epoch, _ in said), joint
+
+    @property
+    def finished(self) -> bool:
+        """Whether all ranks have ended after the finish, or can no longer be heard of."""
+        return all(rank.finished for rank in self.ranks)
 
 
 @dataclass(frozen=True)
@@ -127,8 +203,12 @@ class Probe:
 
     nonce: int
     at: float
-    answered: frozenset[str] = frozenset()
-    """Incarnations that answered."""
+    answered: frozenset[tuple[str, int]] = frozenset()
+    """(incarnation, pod) of the agents that answered."""
+
+    def answered_by(self, here: Group) -> bool:
+        """Whether all agents of a group have answered."""
+        return all((here.uid, pod.pod) in self.answered for pod in here.pods)
 
 
 @dataclass(frozen=True)

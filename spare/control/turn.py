@@ -42,6 +42,20 @@ class Turn:
         groups = self.state.groups
         self.set(groups=(*groups[:group], replace(groups[group], **changes), *groups[group + 1 :]))
 
+    def put_pod(self, group: int, pod: int, **changes: Any) -> None:
+        """Change what is known of one pod of a group."""
+        pods = self.group(group).pods
+        self.put(group, pods=(*pods[:pod], replace(pods[pod], **changes), *pods[pod + 1 :]))
+
+    def put_rank(self, group: int, rank: int, **changes: Any) -> None:
+        """Change what is known of one rank of a group."""
+        ranks = self.group(group).ranks
+        self.put(group, ranks=(*ranks[:rank], replace(ranks[rank], **changes), *ranks[rank + 1 :]))
+
+    def put_ranks(self, group: int, **changes: Any) -> None:
+        """Change what is known of all ranks of a group."""
+        self.put(group, ranks=tuple(replace(rank, **changes) for rank in self.group(group).ranks))
+
     def move(self, group: int, to: GroupState, **changes: Any) -> None:
         """Take a group to another state (see GROUP_MOVES), changing fields on the way."""
         at = self.group(group).state

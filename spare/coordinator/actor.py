@@ -21,8 +21,10 @@ from spare.control.action import (
     CreateGroup,
     DeleteGroup,
     EndJob,
+    Orders,
     ProbeAll,
     PushPlan,
+    SendAssemble,
     SendFinish,
     SendStop,
 )
@@ -86,10 +88,11 @@ class Coordinator:
         self._wall = wall() - clock()
         self._inbox: list[Signal] = []
         self._arrived = asyncio.Event()
-        self._links: dict[int, Link] = {}
+        self._links: dict[tuple[int, int], Link] = {}
+        """By group and pod."""
         self._chores: set[asyncio.Task[None]] = set()
         self._broken: list[BaseException] = []
-        self._untold: dict[int, set[int]] = {}
+        self._untold: dict[int, set[tuple[int, int]]] = {}
         self._recorded: tuple[int, Kept] | None = None
         self._pushed = 0
         self._looked = float("-inf")
@@ -159,8 +162,6 @@ class Coordinator:
     # --- doing ----------------------------------------------------------------------------------------------
 
     async def _execute(self, actions: Sequence[Action]) -> None:
-        job, plan = self._config.job, self.state.plan
-        epoch = plan.epoch if plan else 0
         if actions:
             await self._record()
         for action in actions:
@@ -169,26 +170,39 @@ class Coordinator:
                     self._chore(self._create(group))
                 case DeleteGroup(group, uid):
                     self._delete(group, uid)
-                case Connect(group, uid, address):
-                    self._connect(group, uid, address)
-                case PushPlan():
-                    self._push(action)
-                case ProbeAll(nonce, groups):
-                    for link in self._of(groups):
-                        link.send(wire.Probe(job=job, epoch=epoch, uid=link.uid, nonce=nonce))
-                case SendFinish(groups):
-                    for link in self._of(groups):
-                        link.send(wire.Finish(job=job, epoch=epoch, uid=link.uid))
-                case SendStop(reason):
-                    for link in self._links.values():
-                        link.send(wire.Stop(job=job, epoch=epoch, uid=link.uid, reason=reason))
+                case Connect(group, uid, address, pod):
+                    self._connect(group, uid, address, pod)
+                case PushPlan() | SendAssemble() | ProbeAll() | SendFinish() | SendStop():
+                    self._order(action)
                 case Announce(reason, text, groups):
                     self._tell(reason, text, groups)
                 case EndJob():
                     pass  # the state says so, and the loop in `run` ends by it
 
+    def _order(self, order: Orders) -> None:
+        job, plan = self._config.job, self.state.plan
+        epoch = plan.epoch if plan else 0
+        match order:
+            case PushPlan():
+                self._push(order)
+            case SendAssemble(group, pods, home, master):
+                for link in self._of([group]):
+                    if link.pod in pods:
+                        link.send(wire.Assemble(job=job, epoch=epoch, uid=link.uid, home=home, master=master))
+            case ProbeAll(nonce, groups):
+                for link in self._of(groups):
+                    link.send(wire.Probe(job=job, epoch=epoch, uid=link.uid, nonce=nonce))
+            case SendFinish(groups):
+                for link in self._of(groups):
+                    link.send(wire.Finish(job=job, epoch=epoch, uid=link.uid))
+            case SendStop(reason):
+                for link in self._links.values():
+                    link.send(wire.Stop(job=job, epoch=epoch, uid=link.uid, reason=reason))
+
     def _of(self, groups: Sequence[int]) -> list[Link]:
-        return [self._links[group] for group in groups if group in self._links]
+        """The links to all agents of some groups."""
+        every = ((group, pod) for group in groups for pod in range(self._config.pods))
+        return [self._links[at] for at in every if at in self._links]
 
     async def _record(self) -> None:
         """Write down what a coordinator that comes back must know, if it has changed."""
@@ -204,35 +218,36 @@ class Coordinator:
         plan = action.plan
         if plan.epoch > self._pushed:
             self._pushed = plan.epoch
-            self._untold = {plan.epoch: {group for group, uid in action.to if plan.has(group, uid)}}
+            told = [group for group, uid in action.to if plan.has(group, uid)]
+            self._untold = {plan.epoch: {(group, pod) for group in told for pod in range(self._config.pods)}}
         for group, uid in action.to:
-            link = self._links.get(group)
-            if link is not None and link.uid == uid:
-                link.send(plan.part_for(group, uid))
+            part = plan.part_for(group, uid)
+            for link in self._of([group]):
+                if link.uid == uid:
+                    link.send(part)
 
-    def _sent(self, group: int, message: wire.Down) -> None:
+    def _sent(self, group: int, pod: int, message: wire.Down) -> None:
         if isinstance(message, wire.Plan) and message.epoch in self._untold:
-            self._untold[message.epoch].discard(group)
+            self._untold[message.epoch].discard((group, pod))
             if not self._untold[message.epoch]:
                 del self._untold[message.epoch]
                 self.emit(Pushed(message.epoch))
 
-    def _connect(self, group: int, uid: str, address: str) -> None:
-        old = self._links.get(group)
+    def _connect(self, group: int, uid: str, address: str, pod: int) -> None:
+        old = self._links.get((group, pod))
         if old is not None:
             self._chore(old.close())
         events = Events(self.emit, self._refused, self._sent)
-        link = Link(
-            self._identity, group, uid, address, self._transport, events, patience=max(self._config.dead_after, 1.0)
-        )
-        self._links[group] = link
+        patience = max(self._config.dead_after, 1.0)
+        link = Link(self._identity, group, uid, address, self._transport, events, patience=patience, pod=pod)
+        self._links[group, pod] = link
         link.start()
 
     def _delete(self, group: int, uid: str) -> None:
-        link = self._links.get(group)
-        if link is not None and link.uid == uid:
-            del self._links[group]
-            self._chore(self._hang_up(link))
+        for link in self._of([group]):
+            if link.uid == uid:
+                del self._links[group, link.pod]
+                self._chore(self._hang_up(link))
         self._chore(self._backend.delete(group, uid))
 
     async def _hang_up(self, link: Link) -> None:

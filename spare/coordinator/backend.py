@@ -18,10 +18,12 @@ class Backend(Protocol):
         """Start watching. From now on AgentUp, AgentGone and AgentNotStarted reach the inbox through `emit`."""
 
     async def create(self, group: int) -> None:
-        """Start an agent for the group under a fresh uid. Returns at once; AgentUp or AgentNotStarted follows."""
+        """Start the agents of all pods of the group, under one fresh uid. Returns at once; AgentUp or AgentNotStarted
+        follows for each pod."""
 
     async def delete(self, group: int, uid: str) -> None:
-        """End that incarnation and all its processes, dead, stopped or alive. It being gone already is success."""
+        """End all pods of that incarnation with all their processes, dead, stopped or alive. It being gone already is
+        success."""
 
     async def record(self, name: str, text: str) -> None:
         """Write a small document (the plan, the status) so that it is whole or absent after a crash."""

@@ -40,8 +40,8 @@ class Events:
     emit: Emit
     refused: Callable[[int, str], None]
     """(group, why): a line or a message was not acted on."""
-    sent: Callable[[int, wire.Down], None]
-    """(group, message): the connection took it."""
+    sent: Callable[[int, int, wire.Down], None]
+    """(group, pod, message): the connection took it."""
 
 
 class Link:
@@ -57,9 +57,11 @@ class Link:
         events: Events,
         *,
         patience: float,
+        pod: int = 0,
     ) -> None:
         """`patience`: seconds for a connection to be made, and for the hello on it."""
         self.group = group
+        self.pod = pod
         self.uid = uid
         self.address = address
         self.up = False
@@ -78,7 +80,9 @@ class Link:
 
     def start(self) -> None:
         """Begin to dial."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"link to group {self.group}")
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"link to group {self.group}, pod {self.pod}"
+        )
 
     def send(self, message: wire.Down) -> None:
         """Send as soon as the connection stands and takes it; an unsent message of the same kind is dropped."""
@@ -110,7 +114,7 @@ class Link:
                 why = f"no answer within {self._patience:g} s"
             except (OSError, EOFError) as error:
                 why = str(error) or type(error).__name__
-            self._events.emit(LinkDown(self.group, self.uid, f"{self.address}: {why}"))
+            self._events.emit(LinkDown(self.group, self.uid, f"{self.address}: {why}", self.pod))
             await asyncio.sleep(self._backoff)
             self._backoff = min(2 * self._backoff, BACKOFF_MOST)
 
@@ -157,6 +161,8 @@ class Link:
         why = wire.stale(message, job=self._identity.job, uid=message.uid if uid is None else uid)
         if why is None and getattr(message, "group", self.group) != self.group:
             why = f"message {message.kind!r} is of group {getattr(message, 'group', None)}; this is group {self.group}"
+        if why is None and getattr(message, "pod", self.pod) != self.pod:
+            why = f"message {message.kind!r} is of pod {getattr(message, 'pod', None)}; this is pod {self.pod}"
         return why
 
     async def _serve(self, channel: Channel) -> None:
@@ -198,7 +204,7 @@ class Link:
                 kind, message = next(iter(self._slots.items()))
                 if message.uid == self.uid:  # else made for an incarnation that the agent is no more
                     await channel.write(message.line())
-                    self._events.sent(self.group, message)
+                    self._events.sent(self.group, self.pod, message)
                 # It keeps its place until it is written, so a broken line costs no order: the agent takes one twice.
                 if self._slots.get(kind) is message:
                     del self._slots[kind]

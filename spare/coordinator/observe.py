@@ -23,6 +23,9 @@ class GroupSnapshot:
     still: float
     """Seconds without progress, as its agent last said."""
     pid: int
+    """Process of its first worker."""
+    pids: tuple[int, ...] = ()
+    """Processes of all its workers, by rank; 0 where one is not known."""
     reason: str = ""
     """Why it is lost, where it is."""
 

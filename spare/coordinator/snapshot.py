@@ -39,6 +39,7 @@ def _group(state: State, number: int) -> GroupSnapshot:
         phase=here.phase,
         still=here.still,
         pid=here.pid,
+        pids=tuple(rank.pid for rank in here.ranks),
         reason=here.reason,
     )
 

@@ -42,7 +42,7 @@ def plans(draw: st.DrawFn) -> wire.Plan:
         group=draw(COUNT),
         admission=draw(st.integers(0, epoch)),
         members=groups_text(draw(st.sets(st.integers(0, n - 1)))),
-        leader=draw(ADDRESSES),
+        stores=tuple(draw(st.lists(ADDRESSES, min_size=1, max_size=3))),
         leader_group=draw(COUNT),
         placement=wire.PlacementRule(
             groups=n,
@@ -63,6 +63,7 @@ def plans(draw: st.DrawFn) -> wire.Plan:
 MESSAGES = st.one_of(
     plans(),
     st.builds(wire.Attach, token=TEXT, coordinator=TEXT, **WHO),
+    st.builds(wire.Assemble, home=ADDRESSES, master=ADDRESSES, **WHO),
     st.builds(wire.Probe, nonce=COUNT, **WHO),
     st.builds(wire.Finish, **WHO),
     st.builds(wire.Stop, reason=TEXT, **WHO),
@@ -72,6 +73,7 @@ MESSAGES = st.one_of(
     st.builds(wire.Left, step=COUNT, **FROM),
     st.builds(wire.Halted, step=COUNT, saved=st.booleans(), **FROM),
     st.builds(wire.Hello, token=TEXT, pid=COUNT, store=st.none() | ADDRESSES, step=COUNT, phase=PHASES, **FROM),
+    st.builds(wire.Hello, home=ADDRESSES, master=ADDRESSES, **FROM),
     st.builds(
         wire.Alive,
         nonce=st.none() | COUNT,
@@ -145,7 +147,9 @@ def test_hostile_lines_are_refused(raw: bytes) -> None:
 
 def test_an_unknown_kind_is_named() -> None:
     """With the known ones, so that the reader sees which version it talks to."""
-    assert refused(line(**STOP | {"kind": "explode"})).startswith("unknown message 'explode'; known are attach, plan")
+    assert refused(line(**STOP | {"kind": "explode"})).startswith(
+        "unknown message 'explode'; known are attach, assemble, plan"
+    )
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None])
@@ -309,7 +313,7 @@ def part_of_a_plan_for_a_thousand(lost: int = 300) -> wire.Plan:
         group=999,
         admission=1,
         members=groups_text(schedule.live),
-        leader="[fd00::1]:29500",
+        stores=("[fd00::1]:29500",),
         leader_group=lost,
         placement=wire.PlacementRule(groups=1000, redundancy=9, offsets=placement.offsets, strategy="Golomb"),
         micro_batches=32,

@@ -59,16 +59,22 @@ class Drive:
     # --- what agents say --------------------------------------------------------------------------------------
 
     def say(self, cls: type[wire.Up], group: int, **fields: Any) -> Report:
-        """A report of the group's present incarnation, in the present epoch unless told otherwise."""
+        """A report of the group's present incarnation, in the present epoch; of rank 0 unless told otherwise."""
         epoch = self.state.plan.epoch if self.state.plan else 0
-        head = {"job": JOB, "epoch": epoch, "uid": self.uids[group], "group": group}
+        pod = fields.get("rank", 0) // self.config.procs
+        head = {"job": JOB, "epoch": epoch, "uid": self.uids[group], "group": group, "pod": pod}
         return Report(cls.model_validate({**head, **fields}))
 
-    def up(self, group: int) -> AgentUp:
-        return AgentUp(group, self.uids[group], f"10.0.0.{group + 1}:7000")
+    def up(self, group: int, pod: int = 0) -> AgentUp:
+        return AgentUp(group, self.uids[group], f"10.0.{pod}.{group + 1}:7000", pod=pod)
 
-    def hello(self, group: int, **fields: Any) -> Report:
-        return self.say(wire.Hello, group, **{"store": f"10.0.0.{group + 1}:29500", "pid": 1000 + group, **fields})
+    def hello(self, group: int, rank: int = 0, **fields: Any) -> Report:
+        store = f"10.0.{rank // self.config.procs}.{group + 1}:{29500 + rank}"
+        return self.say(wire.Hello, group, **{"store": store, "pid": 1000 + 100 * rank + group, "rank": rank, **fields})
+
+    def ranks(self, report: Any, group: int, *more: Any, **fields: Any) -> tuple[Report, ...]:
+        """The same report of every rank of a group, such as `drive.ranks(drive.committed, 2, 7)`."""
+        return tuple(report(group, *more, rank=rank, **fields) for rank in range(self.config.ranks))
 
     def alive(self, group: int, **fields: Any) -> Report:
         return self.say(wire.Alive, group, **{"worker": "running", "phase": "compute", **fields})
@@ -84,6 +90,9 @@ class Drive:
         what = {"step": 3, "type": "ValueError", "text": "bad shape", "traceback": "  File train.py, line 7"}
         return self.say(wire.Errored, group, **{**what, **fields})
 
+    def running(self, group: int, **fields: Any) -> Report:
+        return self.say(wire.Running, group, **{"step": self.state.step, **fields})
+
     def committed(self, group: int, step: int, **fields: Any) -> Report:
         return self.say(wire.Committed, group, step=step, **fields)
 
@@ -95,15 +104,17 @@ class Drive:
     def ready(self, *groups: int) -> Decision:
         """These groups (all, if none is named) come up and get ready."""
         names = groups or tuple(range(self.config.groups))
-        return self.do(*(self.up(g) for g in names), *(self.hello(g) for g in names))
+        ups = [self.up(g, pod) for g in names for pod in range(self.config.pods)]
+        return self.do(*ups, *(hello for g in names for hello in self.ranks(self.hello, g)))
 
     def hear(self, *groups: int, **fields: Any) -> Decision:
         """A heartbeat of each of these (of all members) and a tick."""
-        return self.do(*(self.alive(g, **fields) for g in groups or self.state.live), Tick())
+        beats = [beat for g in groups or self.state.live for beat in self.ranks(self.alive, g, **fields)]
+        return self.do(*beats, Tick())
 
     def finish(self) -> Decision:
         """All members commit the last step."""
-        return self.do(*(self.done(g) for g in self.plan.groups))
+        return self.do(*(done for g in self.plan.groups for done in self.ranks(self.done, g)))
 
 
 def started(config: Config = CONFIG, **changes: Any) -> Drive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,12 +29,24 @@ def back(drive: Drive, after: float = 1.0) -> Drive:
     return again
 
 
-def attach(drive: Drive, *groups: int, **fields: object) -> None:
+def attach(drive: Drive, *groups: int, **fields: Any) -> None:
     """The backend tells of these agents, and each says hello."""
     epoch = drive.plan.epoch
     drive.do(*(drive.up(g) for g in groups))
     drive.do(*(drive.hello(g, **{"epoch": epoch, "phase": "compute", **fields}) for g in groups))
     drive.do(*(drive.say(wire.Running, g, step=fields.get("step", 0)) for g in groups))
+
+
+def test_a_loss_before_anybody_said_hello_waits_for_a_place_to_meet() -> None:
+    """The record holds the leader's stores only; where the others can be met they say themselves."""
+    drive = started()
+    again = back(drive)
+    again.do(AgentGone(0, "u0", "node lost"))
+    assert again.plan.epoch == 1
+
+    attach(again, 1, 2, 3)
+    assert (again.plan.epoch, again.plan.groups, again.plan.leader) == (2, (1, 2, 3), 1)
+    assert again.plan.stores == ("10.0.0.2:29500",)
 
 
 def test_nothing_recorded_begins_the_job() -> None:

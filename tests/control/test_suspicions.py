@@ -167,7 +167,7 @@ def test_the_leader_is_none_that_a_report_names() -> None:
     drive.do(Tick(), after=0.06)
 
     assert drive.plan.leader == 1
-    assert drive.plan.part_for(3, "u3").leader == "10.0.0.2:29500"
+    assert drive.plan.part_for(3, "u3").stores == ("10.0.0.2:29500",)
 
 
 def test_the_lowest_leads_if_all_are_named() -> None:

@@ -46,7 +46,7 @@ async def linked(agent: Agent, host: str = "127.0.0.1") -> Any:
     events = Events(
         told.signals.put_nowait,
         lambda group, why: told.refusals.put_nowait(why),
-        lambda group, message: told.sent.append(message),
+        lambda group, pod, message: told.sent.append(message),
     )
     link = Link(ME, 0, "u0", str(address), Tcp(), events, patience=5.0)
     link.start()

@@ -108,7 +108,7 @@ class Peers:
         """The group's part of a plan."""
         live = tuple(range(len(self.members))) if live is None else live
         address = leader or self.members[live[0]].address
-        return plan(epoch, group=group, live=live, leader=address)
+        return plan(epoch, group=group, live=live, stores=(address,))
 
     def begin(self, epoch: int = 1, deadline: float = DEADLINE, timeout: float = DEADLINE, **more: Any) -> None:
         """Every member has a meeting of this epoch; nothing is connected."""

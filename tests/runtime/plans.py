@@ -28,7 +28,7 @@ def plan(epoch: int = 1, base: int | None = None, admission: int | None = 1, **f
         "uid": UID,
         "digest": f"digest-of-{epoch}",
         "group": 0,
-        "leader": "127.0.0.1:29500",
+        "stores": ("127.0.0.1:29500",),
         "leader_group": live[0],
         "placement": rule(place(2, 1)),
         "micro_batches": 2,

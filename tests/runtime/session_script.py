@@ -41,7 +41,7 @@ def part(epoch: int, base: int, store: str) -> wire.Plan:
         admission=1,
         origin=1,
         members="0",
-        leader=store,
+        stores=(store,),
         leader_group=0,
         placement=wire.PlacementRule(groups=1, redundancy=1, offsets=placement.offsets, strategy="Golomb"),
         micro_batches=M,

@@ -66,7 +66,7 @@ def test_names_that_do_not_resolve_yet_are_looked_up_again(monkeypatch: pytest.M
         return known(host, *more, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    told = plan(group=1, leader=f"localhost:{store.port}", leader_group=0)
+    told = plan(group=1, stores=(f"localhost:{store.port}",), leader_group=0)
     meeting = Meeting(told, store, TOKEN, "127.0.0.1", 30.0, 30.0)
     meeting.enter()
     meeting.drop()

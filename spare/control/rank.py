@@ -1,0 +1,70 @@
+"""What is known of a group's pods and ranks. A group is what they are together: `spare.control.state.Group`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from spare.api import wire
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of a group, and the connection to its agent. Times are the coordinator's clock."""
+
+    pod: int
+    address: str = ""
+    zone: tuple[str, ...] = ()
+    heard: float = -math.inf
+    """When anything was last heard from it."""
+    link_down: float | None = None
+    """Since when the connection to it is broken; None while it holds."""
+    link_error: str = ""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One worker of a group, as it or its agent last said."""
+
+    rank: int
+    store: str = ""
+    """Address of its rendezvous store; empty until it is ready."""
+    pid: int = 0
+    epoch: int = 0
+    step: int = 0
+    phase: wire.Phase = "starting"
+    still: float = 0.0
+    worker: str = "none"
+    silent_for: float = 0.0
+    running: int = 0
+    """Newest epoch of which it said that it runs."""
+    committed: int = 0
+    """The newest step that it reported as committed; heartbeats tell `step`."""
+    exited: float | None = None
+    """When its agent first said that the worker has exited, without the report of how."""
+    done: tuple[int, str] | None = None
+    """(epoch, parameter digest) of its report that the last step is committed."""
+    finished: bool = False
+    """After the finish: it has ended, or can no longer be heard of."""
+
+
+_PHASES: Final[tuple[wire.Phase, ...]] = (
+    *("stopped", "failed", "starting", "rendezvous", "compute", "reduce", "load", "barrier", "done"),
+)
+"""Phases in the order in which a step passes through them."""
+
+
+def slowest(ranks: tuple[Rank, ...]) -> Rank:
+    """The rank that is furthest behind: a group is as far as this one. Of equals, the one that stands still longest."""
+    return min(ranks, key=lambda r: (r.epoch, r.step, _PHASES.index(r.phase), -r.still, r.rank))
+
+
+def fresh_pods(count: int, heard: float = -math.inf, zones: tuple[tuple[str, ...], ...] = ()) -> tuple[Pod, ...]:
+    """Pods of which nothing is known but, where an earlier incarnation told, the zones."""
+    return tuple(Pod(pod, heard=heard, zone=zones[pod] if pod < len(zones) else ()) for pod in range(count))
+
+
+def fresh_ranks(count: int) -> tuple[Rank, ...]:
+    """Ranks of which nothing is known."""
+    return tuple(Rank(rank) for rank in range(count))
