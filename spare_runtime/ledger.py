@@ -54,6 +54,10 @@ class Ledger:
             entry["digest"] = digest
         self._write(entry)
 
+    def begun_again(self, step: int, reduction: int, computed: int) -> None:
+        """Nobody applies the reduction of epoch `reduction`, for its sum did not fit: all compute the step again."""
+        self._write({"step": step, "begins_again": reduction, "computed": f"{computed:x}"})
+
     def fault(self, action: str, step: int, point: str) -> None:
         """A scripted failure is about to happen here; the moment is kept, since nobody else can know it."""
         self._write({"fault": action, "step": step, "point": point, "at": time.time()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 
@@ -25,6 +26,12 @@ PLAN_DEADLINE = 3600.0
 be away, and a failure meanwhile waits (design, section 4, rule 5)."""
 FLUSH_DEADLINE = 5.0
 _LOOK_EVERY = 0.005
+
+
+def begun_again(step: int, why: tuple[str, ...]) -> None:
+    """Say on stderr why a step is computed again."""
+    more = f", and {len(why) - 1} more" if len(why) > 1 else ""
+    print(f"spare: step {step} is begun again: {why[0]}{more}", file=sys.stderr)  # noqa: T201
 
 
 class Member:
@@ -117,8 +124,13 @@ class Member:
         """Every member can do the same, whoever dies now: each holds the whole W of this step."""
         self.faults.at(self.training.committed, "step")
         self._donor.withdraw()
-        computed = self.training.commit(self.micro_batches, self.schedule())
         line = self.line
+        if why := self.training.must_begin_again():
+            begun_again(self.training.committed, why)
+            self.training.begin_again()
+            line.micros, line.phase = 0, "compute"
+            return
+        computed = self.training.commit(self.micro_batches, self.schedule())
         line.step, line.micros, line.phase = self.training.committed, 0, "compute"
         loss = self.training.loss
         line.send(line.report(wire.Committed, step=line.step, loss=loss, computed=computed))
@@ -175,6 +187,7 @@ class Member:
             if self._admission is not None or plan.admission != plan.origin:
                 self.training.forget()
             self._admission = plan.admission
+        self.training.buffers.expect(plan.placement.groups * plan.micro_batches)
         began = self._around.clock()
         meeting.enter()
         seconds["store"] = self._around.clock() - began
@@ -202,6 +215,8 @@ class Member:
     def _carry_out(self, result: Outcome, meeting: Meeting) -> None:
         if result.wiped_out:
             raise StateLost(f"no member of plan {self.plan.epoch} has the training state")
+        if result.mixed is not None:
+            raise SessionMisuse(result.mixed)
         if result.diverged is not None:
             raise StateDiverged(result.diverged)
         if result.align is not None:  # all start from one group's parameters, as data-parallel training does

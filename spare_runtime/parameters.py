@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -19,9 +19,10 @@ def digest(model: torch.nn.Module) -> str:
     return sha.hexdigest()
 
 
-def checksum(parameters: Iterable[torch.nn.Parameter]) -> str:
-    """Sums over the parameters' bit patterns: tells whether two groups hold the same, one pass at memory speed."""
-    sha = hashlib.sha256()
+def checksum(parameters: Iterable[torch.nn.Parameter], more: Sequence[int] = ()) -> str:
+    """Sums over the parameters' bit patterns: tells whether two groups hold the same, one pass at memory speed. `more`
+    are other numbers that must be the same."""
+    sha = hashlib.sha256(",".join(map(str, more)).encode())
     for p in parameters:
         words = p.detach().contiguous().reshape(-1)
         size = words.element_size()

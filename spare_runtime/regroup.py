@@ -7,8 +7,8 @@ in flight, what of the local sums still counts, and who computes what is missing
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 
 from spare.planner import Placement, patch
 
@@ -31,17 +31,28 @@ class Facts:
     """Over its parameters, at `committed`."""
     serves: str = ""
     """Address at which it would give its training state to a joiner."""
+    begun_again: int = 0
+    """How often the step in flight was begun again because its sum did not fit. It counts as progress as a commit
+    does: it, too, is decided by what all hold reduced behind a barrier."""
+    overflown: bool = False
+    """What this group holds reduced does not fit: whoever acts on it begins the step again instead of committing it."""
+    reduction: str = ""
+    """How it sums gradients."""
 
     def to_text(self) -> str:
         """As it is written into the store."""
-        held = f"{self.held:x}"
-        return json.dumps([self.group, self.committed, self.reduced, self.whole, held, self.checksum, self.serves])
+        return json.dumps([f"{value:x}" if name == "held" else value for name, value in vars(self).items()])
 
     @classmethod
     def of_text(cls, text: str) -> Facts:
         """The inverse of `to_text`."""
-        group, committed, reduced, whole, held, checksum, serves = json.loads(text)
-        return cls(group, committed, reduced, whole, int(held, 16), checksum, serves)
+        values = dict(zip((f.name for f in fields(cls)), json.loads(text), strict=True))
+        return cls(**values | {"held": int(values["held"], 16)})
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """How far it has come."""
+        return self.committed, self.begun_again
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,8 @@ class Outcome:
     """Before the first step parameters differ: all take those of this group."""
     diverged: str | None = None
     """Members at the same step differ in their parameters: who, for people."""
+    mixed: str | None = None
+    """Members sum gradients in different ways: who, for people."""
 
 
 def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_batches: int, schedule: int) -> Outcome:
@@ -85,13 +98,15 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
     whole = [facts[g] for g in sorted(facts) if facts[g].whole]
     if not whole:
         return Outcome(mine.committed, False, False, 0, None, wiped_out=True)
-    newest = max(f.committed for f in whole)
-    behind = {f.group for f in whole if f.committed < newest}
+    newest = max(f.turn for f in whole)
+    behind = {f.group for f in whole if f.turn < newest}
     # All hold the result of one and the same reduction: each may have been seen committed by somebody now dead.
     everybody = not behind and whole[0].reduced is not None and len({f.reduced for f in whole}) == 1
     commit = mine.whole and (me in behind or everybody)
-    step = newest + everybody
-    held = {f.group: f.held for f in whole if f.committed == step}
+    step, again = newest
+    if everybody:
+        step, again = (step, again + 1) if whole[0].overflown else (step + 1, 0)
+    held = {f.group: f.held for f in whole if f.turn == (step, again)}
     union = 0
     for mask in held.values():
         union |= mask
@@ -105,8 +120,8 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
         assigned = 0
         for shard, first, count in ranges:
             assigned |= ((1 << count) - 1) << (shard * micro_batches + first)
-    donor = next(f.group for f in whole if f.committed == newest)
-    differ, text = _differ([f for f in whole if f.committed == newest])
+    donor = next(f.group for f in whole if f.turn == newest)
+    differ, text = _differ([f for f in whole if f.turn == newest])
     return Outcome(
         step=step,
         commit=commit,
@@ -116,6 +131,7 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
         gives=me == donor and len(able) < len(facts),
         align=_source(whole) if differ and step == 0 else None,
         diverged=text if differ and step > 0 else None,
+        mixed=_mixed(facts.values()),
     )
 
 
@@ -125,8 +141,18 @@ def _source(members: list[Facts]) -> int:
 
 
 def _differ(members: list[Facts]) -> tuple[bool, str]:
-    sums: dict[str, list[int]] = {}
-    for f in members:
-        sums.setdefault(f.checksum, []).append(f.group)
-    groups = "; ".join(f"groups {', '.join(map(str, g))} have {c}" for c, g in sums.items())
-    return len(sums) > 1, f"parameters differ after {members[0].committed} steps: {groups}"
+    differ, groups = _by((f.checksum, f.group) for f in members)
+    return differ, f"parameters differ after {members[0].committed} steps: {groups}"
+
+
+def _mixed(members: Iterable[Facts]) -> str | None:
+    mixed, groups = _by((f"reduction={f.reduction!r}", f.group) for f in members)
+    return f"every group must sum gradients in the same way: {groups}" if mixed else None
+
+
+def _by(pairs: Iterable[tuple[str, int]]) -> tuple[bool, str]:
+    """Whether groups have different values, and who has which."""
+    found: dict[str, list[int]] = {}
+    for value, group in pairs:
+        found.setdefault(value, []).append(group)
+    return len(found) > 1, "; ".join(f"groups {', '.join(map(str, g))} have {value}" for value, g in found.items())

@@ -16,7 +16,7 @@ from spare_runtime.loader import Dataset, Loader
 from spare_runtime.member import Member
 from spare_runtime.micro import Micro
 from spare_runtime.randomness import seed_all, seed_of
-from spare_runtime.training import Stateful, Steppable, Training
+from spare_runtime.training import REDUCTIONS, Stateful, Steppable, Training
 
 __all__ = ["Micro", "Session", "Step"]
 
@@ -47,6 +47,7 @@ class Session:
         micro_batch_size: int = 1,
         on_gradients: Callable[[], None] | None = None,
         seed: int | None = None,
+        reduction: str = "float",
     ) -> None:
         """Nothing is connected before the session is entered.
 
@@ -56,13 +57,19 @@ class Session:
             micro_batch_size: Samples in a micro-batch; gives `Micro.samples` its length.
             on_gradients: Called with the reduced gradient in place, before the optimizers step: for clipping.
             seed: Of the job; default: the job file's.
+            reduction: `float` sums gradients in their own dtype, so that the last bits depend on who computed what.
+                `exact` sums them in fixed point: final weights are, bit for bit, those of a run without failures. See
+                docs/exact-mode.md for its cost. The same on every group.
 
         Raises:
-            ValueError: micro_batch_size is less than 1.
+            ValueError: micro_batch_size is less than 1, or there is no such reduction.
             BadEnvironment: not started by a SPARe backend.
         """
         if micro_batch_size < 1:
             raise ValueError(f"micro_batch_size must be at least 1, not {micro_batch_size}")
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+        self._reduction = reduction
         self._model = model
         self._optimizers: list[Steppable] = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
         self._micro_batch_size = micro_batch_size
@@ -78,7 +85,7 @@ class Session:
     def __enter__(self) -> Self:
         env = self._env
         ledger = Ledger(env.directory, env.group, env.uid)
-        training = Training(self._model, self._optimizers, self._on_gradients, ledger, env.digests)
+        training = Training(self._model, self._optimizers, self._on_gradients, ledger, env.digests, self._reduction)
         training.registered = self._registered
         self._inside = Member(env, training, ledger)
         return self

@@ -9,11 +9,18 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from spare_runtime.buffers import GradientBuffers
+from spare_runtime.buffers import Buffers, GradientBuffers
 from spare_runtime.errors import SessionMisuse
+from spare_runtime.exact import ExactBuffers
 from spare_runtime.ledger import Ledger
 from spare_runtime.parameters import checksum, digest
 from spare_runtime.regroup import Facts
+
+_AGAIN_LIMIT = 4
+"""One time is enough where a micro-batch that is computed again gives the same gradient."""
+
+
+REDUCTIONS = (GradientBuffers.reduction, ExactBuffers.reduction)
 
 
 class Steppable(Protocol):
@@ -46,9 +53,16 @@ class Training:
         on_gradients: Callable[[], None] | None,
         ledger: Ledger,
         digests: bool,
+        reduction: str = GradientBuffers.reduction,
     ) -> None:
         self.model = model
-        self.buffers = GradientBuffers(model.parameters())
+        self.buffers: Buffers
+        if reduction == ExactBuffers.reduction:
+            self.buffers = ExactBuffers(model.parameters(), {id(p): name for name, p in model.named_parameters()})
+        else:
+            self.buffers = GradientBuffers(model.parameters())
+        self.begun_again = 0
+        """How often the step in flight was begun again, because its sum did not fit the scales."""
         self.whole = True
         """It has the whole training state; a joiner has not until it has loaded."""
         self.committed = 0
@@ -68,8 +82,21 @@ class Training:
 
     def facts(self, group: int, serves: str = "") -> Facts:
         """What this group says of itself in an exchange."""
-        proof = checksum(self.model.parameters()) if self.whole else ""
-        return Facts(group, self.committed, self.reduced, self.whole, self.held, proof, serves)
+        buffers, whole = self.buffers, self.whole
+        proof = checksum(self.model.parameters(), buffers.scales()) if whole else ""
+        again = whole and self.reduced is not None and bool(buffers.overflown())
+        return Facts(
+            group,
+            self.committed,
+            self.reduced,
+            whole,
+            self.held,
+            proof,
+            serves,
+            begun_again=self.begun_again,
+            overflown=again,
+            reduction=buffers.reduction,
+        )
 
     def forget(self) -> None:
         """Be a joiner: nothing that this process has counts any more."""
@@ -87,6 +114,8 @@ class Training:
             "optimizers": [o.state_dict() if hasattr(o, "state_dict") else None for o in self._optimizers],
             "registered": {name: copy.deepcopy(each.state_dict()) for name, each in self.registered.items()},
             "random": torch.get_rng_state(),
+            "scales": list(self.buffers.scales()),
+            "begun_again": self.begun_again,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -105,6 +134,8 @@ class Training:
         for name, each in self.registered.items():
             each.load_state_dict(state["registered"][name])
         torch.set_rng_state(state["random"])
+        self.buffers.take_scales(state["scales"])
+        self.begun_again = state["begun_again"]
         self.committed, self.loss, self.whole = state["committed"], state["loss"], True
 
     def add(self, bit: int) -> None:
@@ -138,6 +169,7 @@ class Training:
 
     def commit(self, micro_batches: int, schedule: int) -> int:
         """Apply the reduced gradient in W and begin the next step; returns how many micro-batches this group computed.
+        To be called where W fits the scales (`must_begin_again`).
 
         Args:
             micro_batches: N * m, by which the sum is divided: the batch does not shrink with the groups.
@@ -147,6 +179,7 @@ class Training:
         self.loss = self.buffers.loss() / micro_batches
         with torch.no_grad():
             self.buffers.apply(1.0 / micro_batches)
+            self.buffers.rescale()
         if self._on_gradients is not None:
             self._on_gradients()
         for optimizer in self._optimizers:
@@ -157,9 +190,32 @@ class Training:
         self._ledger.committed(self.committed, self.reduced, self._computed, self._again, proof)
         computed = self._computed.bit_count() + self._again
         self.committed += 1
-        self.held = self._computed = self._again = 0
+        self.held = self._computed = self._again = self.begun_again = 0
         self.reduced, self.todo = None, schedule
         return computed
+
+    def must_begin_again(self) -> tuple[str, ...]:
+        """Why the reduced gradient in W cannot be applied, the same at whoever holds it; empty: it can."""
+        return self.buffers.overflown()
+
+    def begin_again(self) -> None:
+        """Begin the step in flight again, with scales that fit what is in W. Each group computes what it held.
+
+        Raises:
+            SessionMisuse: it was begun again before, more often than gradients that can be repeated need.
+        """
+        assert self.reduced is not None
+        if self.begun_again >= _AGAIN_LIMIT:
+            raise SessionMisuse(
+                f"step {self.committed} was begun again {self.begun_again} times, and its sum still does not fit: "
+                f"{'; '.join(self.buffers.overflown())}. Computed again, a micro-batch must give the same gradient"
+            )
+        self._ledger.begun_again(self.committed, self.reduced, self._computed)
+        self.buffers.rescale()
+        self.buffers.clear()
+        self.todo, self.held, self.reduced = self.held, 0, None
+        self._computed = self._again = 0
+        self.begun_again += 1
 
     def upcoming(self, schedule: int) -> Iterator[tuple[int, int]]:
         """(step, bit) of what this group will compute, should the plan stay as it is; without end."""

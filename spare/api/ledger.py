@@ -2,6 +2,8 @@
 
 A ledger line is JSON: `{"step", "epoch", "enters"}` when a group enters a reduction with the micro-batches in `enters`,
 `{"step", "commits", "computed"[, "again", "digest"]}` when it commits the result of the reduction of epoch `commits`.
+`{"step", "begins_again", "computed"}` tells that nobody applied a reduction, whose sum did not fit its scales, and that
+all computed the step again: the reduction that counts is the last one of its epoch.
 Sets of micro-batches are hexadecimal bit masks, bit = shard * m + index.
 """
 
@@ -58,7 +60,7 @@ def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batch
     for name in sorted(ledgers):
         for raw in ledgers[name]:
             entry = _entry(raw)
-            if entry is None or "fault" in entry:
+            if entry is None or "fault" in entry or "begins_again" in entry:
                 continue
             step = int(entry["step"])
             if "enters" in entry:

@@ -50,6 +50,14 @@ def test_right_steps_have_no_problem() -> None:
     assert found.exact
 
 
+def test_a_step_that_was_begun_again_counts_once() -> None:
+    """What entered the reduction that nobody applied, in the same epoch, is neither in the step nor repeated work."""
+    again = json.dumps({"step": 0, "begins_again": 1, "computed": "3"})
+    first = {"a": [enters(0, 1, 0b0011), again], "b": [enters(0, 1, 0b1110), again]}
+
+    assert judge(both(first, whole_step(0))) == Audit(1, 4, 0, 0, 0, ())
+
+
 def test_no_ledger_at_all_is_no_problem() -> None:
     """A job of which nothing was committed lost nothing."""
     assert judge({}).exact

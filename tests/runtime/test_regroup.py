@@ -303,3 +303,49 @@ def test_another_failure_while_patching_repeats_nothing(world: World, data: st.D
 
     assert all(o.held and o.step == step for o in again.values())
     assert assigned(again) == (1 << world.placement.groups * world.m) - 1 & ~union
+
+
+# --- a step that is begun again, because its sum did not fit (docs/exact-mode.md) -----------------------------------
+
+
+def test_all_who_hold_a_sum_that_does_not_fit_begin_again() -> None:
+    """The step stays the same, nothing that was held counts, and all of it is computed again."""
+    found = decide(*(replace(at(g, 5, held=1 << g, reduced=3), overflown=True) for g in (0, 1, 2)))
+
+    assert all(o.commit and o.step == 5 and not o.held for o in found.values())
+    assert assigned(found) == EVERY
+
+
+def test_who_has_not_begun_again_yet_is_behind() -> None:
+    """It holds the sum that did not fit; what it held for it is dropped, what the others hold by now is kept."""
+    newer = replace(at(0, 5, held=0b1), begun_again=1)
+    found = decide(newer, *(replace(at(g, 5, held=0b11 << 2 * g, reduced=3), overflown=True) for g in (1, 2)))
+
+    assert [o.commit for o in found.values()] == [False, True, True]
+    assert [o.held for o in found.values()] == [True, False, False]
+    assert {o.step for o in found.values()} == {5}
+    assert assigned(found) == EVERY & ~0b1
+
+
+def test_a_joiner_loads_from_who_has_begun_again() -> None:
+    """Its scales are the newer ones."""
+    facts = [replace(at(0, 5, reduced=3), overflown=True), replace(at(1, 5), begun_again=1), at(2, 0, whole=False)]
+
+    assert decide(*facts, placement=place(4, 3))[2].load_from == 1
+
+
+def test_groups_that_sum_in_different_ways_are_refused() -> None:
+    """A joiner as well; the text says who does what."""
+    facts = [replace(at(g, 5), reduction="exact") for g in (0, 1, 2)]
+    found = decide(*facts, replace(at(3, 0, whole=False), reduction="float"))
+
+    assert all(o.mixed is not None for o in found.values())
+    assert "groups 0, 1, 2 have reduction='exact'; groups 3 have reduction='float'" in str(found[0].mixed)
+    assert decide(*facts)[0].mixed is None
+
+
+@given(st.builds(Facts, *[st.integers(0, 9)] * 2, st.none() | st.integers(0, 9), st.booleans(), st.integers(0, 1 << 99),
+       *[st.text(max_size=5)] * 2, st.integers(0, 3), st.booleans(), st.sampled_from(["float", "exact"])))  # fmt: skip
+def test_facts_survive_their_text(facts: Facts) -> None:
+    """Large masks included."""
+    assert Facts.of_text(facts.to_text()) == facts

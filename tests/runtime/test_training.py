@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from spare_runtime.errors import SessionMisuse
 from spare_runtime.ledger import Ledger
 from spare_runtime.training import Training
 
@@ -21,11 +22,12 @@ def training(
     directory: Path | None = None,
     on_gradients: Callable[[], None] | None = None,
     digests: bool = False,
+    reduction: str = "float",
 ) -> Training:
     """One group's training with plain gradient descent."""
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
     ledger = Ledger(str(directory) if directory else None, 0, "uid")
-    return Training(model, [optimizer], on_gradients, ledger, digests)
+    return Training(model, [optimizer], on_gradients, ledger, digests, reduction)
 
 
 def compute(t: Training, bit: int, gradient: float) -> None:
@@ -182,3 +184,80 @@ def test_facts_say_what_the_group_has() -> None:
 
     assert (before.group, before.committed, before.reduced, before.whole, before.held) == (2, 0, None, True, 0b1000)
     assert t.facts(2).checksum != before.checksum
+
+
+# --- sums in fixed point --------------------------------------------------------------------------------------------
+
+
+def exact(directory: Path | None = None) -> Training:
+    """A training whose steps have two micro-batches."""
+    t = training(model(), directory, reduction="exact")
+    t.buffers.expect(2)
+    return t
+
+
+def reduce(t: Training, epoch: int = 1) -> None:
+    """A reduction with nobody else."""
+    t.entering(epoch, unseen=True)
+    t.reduced = epoch
+
+
+def test_a_step_that_does_not_fit_is_begun_again(tmp_path: Path) -> None:
+    """Each group computes again what it held; nothing of the first try counts, and the ledger tells of both."""
+    t = exact(tmp_path)
+    for bit in (0, 3):
+        compute(t, bit, 2.0**30)
+    reduce(t)
+    assert t.must_begin_again()
+    assert t.facts(0).overflown
+    t.begin_again()
+
+    assert (t.committed, t.held, t.todo, t.reduced, t.begun_again) == (0, 0, 0b1001, None, 1)
+    for bit in (0, 3):
+        compute(t, bit, 2.0**30)
+    reduce(t)
+    assert not t.must_begin_again()
+    assert t.commit(2, 0) == 2
+    assert t.model.get_parameter("one").eq(-RATE * 2.0**30).all()
+    assert (t.loss, t.begun_again) == (2.0**30, 0)
+    entries = [json.loads(line) for line in (tmp_path / "ledger" / "group-0-uid.jsonl").read_text().splitlines()]
+    assert entries == [
+        {"step": 0, "epoch": 1, "enters": "9"},
+        {"step": 0, "begins_again": 1, "computed": "9"},
+        {"step": 0, "epoch": 1, "enters": "9"},
+        {"step": 0, "commits": 1, "computed": "9"},
+    ]
+
+
+def test_gradients_that_never_come_out_the_same_end_the_job() -> None:
+    """Far larger each time it is computed again: no scale fits."""
+    t, value = exact(), 2.0**20
+
+    def another() -> None:
+        compute(t, 0, value)
+        compute(t, 1, value)
+        reduce(t)
+        t.begin_again()
+
+    for _ in range(4):
+        another()
+        value *= 2.0**20
+    with pytest.raises(SessionMisuse, match=r"step 0 was begun again 4 times.*must give the same gradient"):
+        another()
+
+
+def test_a_joiner_takes_over_the_scales() -> None:
+    """Its first step fits as the donor's does, and the checksum would tell if it did not."""
+    donor, joiner = exact(), exact()
+    for bit in (0, 1):
+        compute(donor, bit, 2.0**-40)
+    reduce(donor)
+    donor.begin_again()
+    state = donor.state()
+    assert donor.facts(0).checksum != joiner.facts(0).checksum
+    joiner.load(state)
+
+    assert joiner.buffers.scales() == donor.buffers.scales()
+    assert (joiner.committed, joiner.begun_again) == (0, 1)
+    assert donor.facts(0).checksum == joiner.facts(0).checksum
+    assert joiner.facts(1).reduction == "exact"

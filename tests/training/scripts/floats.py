@@ -1,8 +1,13 @@
-"""A training script of the ordinary kind: float32, dropout, Adam. Each group saves its weights at the end."""
+"""A training script of the ordinary kind: float32, dropout, Adam. Each group saves its weights at the end.
+
+REDUCTION is the session's; in step SPIKE one micro-batch has a gradient that is far too large; MICRO_SECONDS is what a
+micro-batch costs beside its arithmetic.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 
 import torch
 from torch import nn
@@ -19,11 +24,14 @@ def main() -> None:
     if os.environ["SPARE_GROUP"] == "0":
         torch.manual_seed(3)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-4)
-    with Session(model, optimizer) as session:
+    with Session(model, optimizer, reduction=os.environ.get("REDUCTION", "float")) as session:
         for step in session.steps(until=int(os.environ["STEPS"])):
-            for _ in step:
+            for micro in step:
+                time.sleep(float(os.environ.get("MICRO_SECONDS", "0")))
                 x = torch.randn(8, 16)
-                session.backward(nn.functional.mse_loss(model(x), x[:, :4].sin()))
+                loss = nn.functional.mse_loss(model(x), x[:, :4].sin())
+                spike = str(micro.step) == os.environ.get("SPIKE") and (micro.shard, micro.index) == (1, 0)
+                session.backward(loss * 2.0**40 if spike else loss)
     torch.save(model.state_dict(), f"{os.environ['SPARE_DIR']}/weights-{os.environ['SPARE_GROUP']}.pt")
 
 
