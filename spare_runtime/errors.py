@@ -8,6 +8,8 @@ SpareError
 |- StateDiverged        members that committed the same steps hold different parameters
 |- LedgerUnwritable     the ledger cannot be written (a full disk)
 |- StateLost            no member of the plan has the training state
+|- CheckpointDamaged    a checkpoint is not what was written: answered by an older one
+|- CheckpointMismatch   a checkpoint is of another model, or of other data: both values are named
 `- SessionMisuse        the training script broke the contract of `Session`
 """
 
@@ -49,6 +51,14 @@ class StateLost(SpareError):
 
 class LedgerUnwritable(SpareError):
     """The proof of what is computed cannot be kept: without it nothing may be committed."""
+
+
+class CheckpointDamaged(SpareError):
+    """A checkpoint cannot be read, or is not what was written."""
+
+
+class CheckpointMismatch(SpareError):
+    """A job cannot go on from the checkpoint that is there; the text has the checkpoint's values and the job's."""
 
 
 class SessionMisuse(SpareError):

@@ -1,0 +1,193 @@
+"""The folder of a job's checkpoints: which are complete, and how one gets there whole or not at all.
+
+A checkpoint is written into a hidden folder beside its place, flushed to the disk, given its manifest, and renamed: the
+rename is the moment from which it exists. A crash, a kill or a full disk before leaves a hidden folder, which nobody
+reads, and every earlier checkpoint as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from spare.api.checkpoint import File, Manifest, Name
+from spare_runtime.errors import CheckpointDamaged
+
+MANIFEST = "manifest.json"
+LISTED = 8
+"""How many of the newest are told of: more than can be damaged at once without somebody having seen to it."""
+ABANDONED = 600.0
+"""Seconds after which a hidden folder that nobody writes to any more is removed."""
+_WRITING = ".writing-"
+_DAMAGED = ".damaged-"
+_BLOCK = 1 << 20
+
+
+class Folder:
+    """Checkpoints below `path`, which all groups see."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def complete(self) -> list[Name]:
+        """The newest complete checkpoints, newest first. Complete: a manifest, and every file of it in full length."""
+        found: list[Name] = []
+        for name in sorted(self._names(), reverse=True):
+            if len(found) < LISTED and self._whole(name):
+                found.append(name)
+        return found
+
+    def _names(self) -> Iterator[Name]:
+        for entry in self.path.glob("epoch-*/step-*"):
+            with contextlib.suppress(ValueError):
+                yield Name.parse(f"{entry.parent.name}/{entry.name}")
+
+    def _whole(self, name: Name) -> bool:
+        try:
+            files = self.manifest(name).files
+            return all(os.stat(self.path / str(name) / each).st_size == file.size for each, file in files.items())
+        except (CheckpointDamaged, OSError):
+            return False
+
+    def manifest(self, name: Name) -> Manifest:
+        """What a checkpoint says of itself.
+
+        Raises:
+            CheckpointDamaged: it has no readable manifest, or one of another name.
+        """
+        try:
+            manifest = Manifest.of_text((self.path / str(name) / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointDamaged(f"checkpoint {name} in {self.path}: {error}") from error
+        if manifest.name != str(name):
+            raise CheckpointDamaged(f"checkpoint {name} in {self.path}: its manifest is that of {manifest.name}")
+        return manifest
+
+    def verify(self, name: Name, below: str = "") -> Manifest:
+        """Compare the files of a checkpoint, or of its folder `below`, with their digests.
+
+        Raises:
+            CheckpointDamaged: naming the first file that is not what was written.
+        """
+        manifest = self.manifest(name)
+        for each, file in sorted(manifest.files.items()):
+            if each.startswith(below):
+                try:
+                    found = digest(self.path / str(name) / each)
+                except OSError as error:
+                    raise CheckpointDamaged(f"checkpoint {name} in {self.path}: {error}") from error
+                if found != file:
+                    raise CheckpointDamaged(
+                        f"checkpoint {name} in {self.path}: {each} has {found.size} bytes with digest "
+                        f"{found.sha256[:16]}, and {file.size} bytes with digest {file.sha256[:16]} were written"
+                    )
+        return manifest
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def draft(self, name: Name, uid: str) -> Path:
+        """The hidden folder in which the group of incarnation `uid` writes a checkpoint; made if it is not there."""
+        path = self.path / name.attempt / f"{_WRITING}{name.step:010d}-{uid}"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def publish(self, draft: Path, manifest: Manifest) -> bool:
+        """Make a checkpoint of what lies in `draft`; False when there is such a one already, and `draft` is dropped.
+
+        Args:
+            draft: From `draft`; every file in it belongs to the checkpoint.
+            manifest: Without its files.
+
+        Raises:
+            OSError: it cannot be written; nothing that was complete is lost.
+        """
+        files = {}
+        for path in sorted(p for p in draft.rglob("*") if p.is_file()):
+            _flush(path)
+            files[str(path.relative_to(draft))] = digest(path)
+        for folder in [p for p in draft.rglob("*") if p.is_dir()]:
+            _flush(folder)
+        name = Name.parse(manifest.name)
+        with (draft / MANIFEST).open("w", encoding="utf-8") as file:
+            file.write(replace(manifest, files=files).to_text())
+            file.flush()
+            os.fsync(file.fileno())
+        _flush(draft)
+        place = self.path / manifest.name
+        try:
+            os.rename(draft, place)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if self._whole(name):
+                self.drop(draft)
+                return False
+            os.rename(place, place.with_name(f"{_DAMAGED}{place.name}-{time.time_ns()}"))  # never complete, or no more
+            os.rename(draft, place)
+        _flush(place.parent)
+        _flush(self.path)
+        return True
+
+    def drop(self, draft: Path) -> None:
+        """Remove a draft, or what is left of it."""
+        shutil.rmtree(draft, ignore_errors=True)
+
+    def prune(self, keep: int, mine: Name) -> list[Name]:
+        """Remove all but the newest `keep` complete checkpoints, and what other writers left unfinished long ago.
+
+        Args:
+            keep: At least 1.
+            mine: The newest that this job wrote; nothing newer than it is touched.
+        """
+        whole = [name for name in sorted(self._names(), reverse=True) if name <= mine and self._whole(name)]
+        for name in whole[keep:]:
+            # First it stops being a checkpoint, at once; then its files go.
+            gone = self.path / name.attempt / f"{_DAMAGED}step-{name.step:010d}-{time.time_ns()}"
+            with contextlib.suppress(OSError):  # another writer was quicker
+                os.rename(self.path / str(name), gone)
+                self.drop(gone)
+        for left in [*self.path.glob(f"epoch-*/{_WRITING}*"), *self.path.glob(f"epoch-*/{_DAMAGED}*")]:
+            with contextlib.suppress(OSError):
+                if time.time() - _touched(left) > ABANDONED:
+                    self.drop(left)
+        for attempt in self.path.glob("epoch-*"):
+            with contextlib.suppress(OSError):
+                attempt.rmdir()  # where it is empty
+        return whole[:keep]
+
+
+def digest(path: Path) -> File:
+    """Length and SHA-256 of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    sha, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            sha.update(block)
+            size += len(block)
+    return File(size, sha.hexdigest())
+
+
+def _flush(path: Path) -> None:
+    """Have the disk hold a file's content, or a folder's entries."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _touched(folder: Path) -> float:
+    """When anything in a folder was last written, seconds since 1970."""
+    return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
