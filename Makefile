@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
-EXTRAS := dev,runtime,simulator
+EXTRAS := dev,runtime,simulator,operator
 
 # Wheels that lie beside the checkout are preferred to a download (PyTorch's is large); PIP_FIND_LINKS stays honoured.
 WHEELS := $(wildcard ../shared/wheels)

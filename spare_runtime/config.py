@@ -44,6 +44,28 @@ def _text(env: Mapping[str, str], name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Tls:
+    """Files in PEM form, of one authority for each job."""
+
+    ca: str
+    certificate: str
+    key: str
+
+
+def _tls(env: Mapping[str, str]) -> Tls | None:
+    names = ("SPARE_TLS_CA", "SPARE_TLS_CERT", "SPARE_TLS_KEY")
+    files = [env.get(name, "") for name in names]
+    if not any(files):
+        return None
+    for name, file in zip(names, files, strict=True):
+        if not file or not os.access(file, os.R_OK):
+            raise BadEnvironment(
+                f"{name}={file!r}: a file that can be read is needed, as for each of {', '.join(names)}"
+            )
+    return Tls(*files)
+
+
+@dataclass(frozen=True)
 class Environment:
     """Settings of one group's agent and worker. Durations are seconds."""
 
@@ -77,6 +99,8 @@ class Environment:
     collective_timeout: float
     rendezvous_timeout: float
     seed: int
+    tls: Tls | None
+    """The agent's own certificate and whom it believes; None: it listens without TLS (on loopback)."""
     faults: str
     digests: bool
     """Write a digest of all parameters into the ledger at each commit (costly; tests use it)."""
@@ -111,6 +135,7 @@ def read_environment(env: Mapping[str, str] | None = None) -> Environment:
         collective_timeout=_number(env, "SPARE_COLLECTIVE_TIMEOUT", 600.0, 0.1),
         rendezvous_timeout=_number(env, "SPARE_RENDEZVOUS_TIMEOUT", 300.0, 0.1),
         seed=_whole(env, "SPARE_SEED", 0),
+        tls=_tls(env),
         faults=env.get("SPARE_FAULTS", ""),
         digests=env.get("SPARE_DIGESTS", "") == "1",
     )

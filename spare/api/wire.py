@@ -73,6 +73,8 @@ class Attach(_Message):
     """The job's secret; both sides compare it."""
     coordinator: str
     """Incarnation of the coordinator, for the logs."""
+    term: int = Field(default=0, ge=0)
+    """Growing with every change of leader: agents refuse who was deposed without knowing it (field case F63)."""
 
 
 class PlacementRule(BaseModel):

@@ -31,6 +31,8 @@ class Identity:
     token: str
     coordinator: str
     """Incarnation of the coordinator, for the agents' logs."""
+    term: int = 0
+    """Number of its leadership, where coordinators follow each other: see `wire.Attach`."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,9 @@ class Link:
 
     async def _attach(self, channel: Channel) -> wire.Hello:
         me = self._identity
-        attach = wire.Attach(job=me.job, epoch=0, uid=self.uid, token=me.token, coordinator=me.coordinator)
+        attach = wire.Attach(
+            job=me.job, epoch=0, uid=self.uid, token=me.token, coordinator=me.coordinator, term=me.term
+        )
         await channel.write(attach.line())
         line = await channel.read()
         if not line:

@@ -1,9 +1,9 @@
-"""How bytes reach an agent, behind two small protocols: TCP here, memory in tests, TLS later."""
+"""How bytes reach an agent, behind two small protocols: TCP and TLS here, memory in tests."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import ssl
 from typing import Protocol
 
 from spare.api import wire
@@ -52,12 +52,11 @@ class TcpChannel:
     async def close(self) -> None:
         """See Channel. Does not wait for unsent bytes: who does not read them must not hold us up."""
         self._writer.close()
-        await asyncio.sleep(0)  # one turn of the loop: what the socket takes at once is still sent
-        if self._writer.transport.get_write_buffer_size():
-            self._writer.transport.abort()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(0.1):  # not wait_for: until Python 3.12 it can swallow a cancellation
+        try:
+            async with asyncio.timeout(0.1):  # what the socket takes at once is still sent
                 await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            self._writer.transport.abort()
 
 
 class Tcp:
@@ -66,4 +65,23 @@ class Tcp:
     async def connect(self, address: wire.Address) -> TcpChannel:
         """See Transport."""
         reader, writer = await asyncio.open_connection(address.host, address.port, limit=wire.MAX_LINE)
+        return TcpChannel(reader, writer)
+
+
+class Tls:
+    """Transport over TLS, both sides showing a certificate of the job's own authority."""
+
+    def __init__(self, context: ssl.SSLContext, name: str) -> None:
+        """`context`: our certificate, and whom to believe; `name`: what the agents' certificate must be made out to.
+
+        The name is the same for all agents of a job: pods have no name that lasts, and their addresses come late.
+        """
+        self._context = context
+        self._name = name
+
+    async def connect(self, address: wire.Address) -> TcpChannel:
+        """See Transport. A handshake that fails raises OSError as well (`ssl.SSLError` is one)."""
+        reader, writer = await asyncio.open_connection(
+            address.host, address.port, limit=wire.MAX_LINE, ssl=self._context, server_hostname=self._name
+        )
         return TcpChannel(reader, writer)

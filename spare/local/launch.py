@@ -18,7 +18,7 @@ RESERVED: Final = frozenset(
     "SPARE_" + name
     for name in (
         *("JOB", "GROUP", "UID", "TOKEN", "BIND", "PORT", "ANNOUNCE_FD", "DIR", "PARENT", "AGENT", "FAULTS", "SEED"),
-        *("HEARTBEAT", "DEAD_AFTER", "COLLECTIVE_TIMEOUT", "RENDEZVOUS_TIMEOUT"),
+        *("HEARTBEAT", "DEAD_AFTER", "COLLECTIVE_TIMEOUT", "RENDEZVOUS_TIMEOUT", "TLS_CA", "TLS_CERT", "TLS_KEY"),
     )
 )
 """Variables that only a backend sets."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare_runtime.agent.doors import Doors
+from spare_runtime.agent.listening import tls_context
 from spare_runtime.agent.worker import Worker
 from spare_runtime.config import Environment
 
@@ -42,11 +43,12 @@ class Agent:
         doors: Doors | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`worker`, `doors` and `clock` are replaced by the simulation."""
+        """`worker`, `doors` and `clock` are replaced by the simulation. Raises BadEnvironment where the TLS files are
+        not usable."""
         self.env = env
         self.command = list(command)
         self.worker = worker or Worker()
-        self._doors = doors or Doors()
+        self._doors = doors or Doors(tls_context(env.tls))
         self._clock = clock
         self.plan: wire.Plan | None = None
         self.finished = False
@@ -56,6 +58,8 @@ class Agent:
         self.heard = self._clock()
         self.stopping: asyncio.Event = asyncio.Event()
         self.stop_reason = ""
+        self.term = 0
+        """Leadership of the latest coordinator that attached."""
         self._up: asyncio.StreamWriter | None = None
         self._down: asyncio.StreamWriter | None = None
         self._serving: set[asyncio.Task[None]] = set()
@@ -168,17 +172,22 @@ class Agent:
         try:
             async with asyncio.timeout(self.env.dead_after):
                 first = wire.read(await reader.readline())
+            if not isinstance(first, wire.Attach):
+                raise wire.Refused(f"the first message must be 'attach', not {first.kind!r}")
             if (why := self._refuses(first)) is not None:
                 raise wire.Refused(why)
             if self._up is not None:
                 self._up.close()  # the newest to attach with the token is the coordinator
-            self._up = writer
+            self._up, self.term = writer, first.term
             self._welcome()
             while line := await reader.readline():
                 self._take(line)
         except (wire.Refused, TimeoutError, ValueError) as error:
             self._say(f"connection refused: {error or 'nothing was said'}")
-            writer.write(self._refusal("attach", str(error)).line())
+            refusal = self._refusal("attach", str(error)).line()
+            writer.write(refusal)
+            if self._up is not writer:
+                self._write(refusal)  # the coordinator counts who tried (field case F59)
         except (ConnectionError, asyncio.IncompleteReadError) as error:
             self._say(f"line to the coordinator broke: {error}; training goes on")
         finally:
@@ -188,11 +197,11 @@ class Agent:
                 await writer.drain()
             writer.close()
 
-    def _refuses(self, first: wire.Message) -> str | None:
-        if not isinstance(first, wire.Attach):
-            return f"the first message must be 'attach', not {first.kind!r}"
+    def _refuses(self, first: wire.Attach) -> str | None:
         if not self._knows_us(first.token):
             return "'attach' without this job's token"
+        if first.term < self.term:
+            return f"'attach' of leadership {first.term}; the coordinator of leadership {self.term} has been here"
         return wire.stale(first, job=self.env.job, uid=self.env.uid)
 
     def _knows_us(self, token: str) -> bool:

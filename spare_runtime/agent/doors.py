@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import ssl
 from collections.abc import Awaitable, Callable
 
 from spare.api import wire
@@ -14,6 +15,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 class Doors:
     """The real ones. The deterministic simulation (tests/chaos) opens its own."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: who is let in above (see `listening`); None: everybody who reaches the address."""
+        self._tls = tls
 
     async def below(self, serve: Serve, uid: str) -> str:
         """Listen for the worker; returns the socket's name, as SPARE_AGENT tells it."""
@@ -27,7 +32,7 @@ class Doors:
         Raises:
             OSError: the address cannot be had.
         """
-        server = await asyncio.start_server(serve, bind, port, limit=wire.MAX_LINE)
+        server = await asyncio.start_server(serve, bind, port, limit=wire.MAX_LINE, ssl=self._tls)
         return wire.Address(*server.sockets[0].getsockname()[:2])
 
     def signals(self, stop: Callable[[str], None]) -> None:

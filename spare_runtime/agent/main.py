@@ -26,9 +26,10 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(ExitCode.USAGE)
     try:
         env = read_environment()
+        agent = Agent(env, command)
     except BadEnvironment as error:
         print(f"spare-agent: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(ExitCode.USAGE)
     if env.parent is not None:
         die_with(env.parent, signal.SIGTERM)  # so that it still ends the worker and all that the worker started
-    sys.exit(asyncio.run(Agent(env, command).run()))
+    sys.exit(asyncio.run(agent.run()))

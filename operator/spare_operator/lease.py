@@ -1,0 +1,156 @@
+"""Who works: the one operator that holds the Lease (field cases F62, F63).
+
+Others' clocks are not trusted: a lease counts as abandoned once *we* have seen it unchanged for its whole duration. Our
+own leadership counts as over a good while earlier, counted from before the last renewal was sent, on a clock that also
+runs while this process is stopped. Between the two nobody works; never do two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from spare_operator.cluster import LEASES, ApiError, Body, Cluster, Conflict, Exists, NotFound
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds. retry < renew_within < duration."""
+
+    duration: float = 15.0
+    """Unchanged for so long, a lease may be taken by another. Default: as Kubernetes' own controllers have it."""
+    renew_within: float = 10.0
+    """Not renewed for so long, its holder stops working. The rest is for requests that are under way."""
+    retry: float = 2.0
+    """Between two renewals, or two looks at another's lease."""
+
+
+class Lease:
+    """One Lease object and our claim to it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`identity`: who we are, unique among all processes that ever were. `cluster` must let us write always."""
+        self._cluster = cluster
+        self._namespace, self._name, self.identity = namespace, name, identity
+        self._timing = timing or Timing()
+        self._clock = clock
+        self._renewed = float("-inf")
+        self._seen: tuple[str, float] = ("", float("inf"))
+        """resourceVersion of another's lease, and since when it has been that."""
+        self.term = 0
+        """Number of our leadership: the Lease counts its changes of holder. Fences who was deposed."""
+
+    @property
+    def held(self) -> bool:
+        """Whether we may work at this very moment."""
+        return self._clock() < self._renewed + self._timing.renew_within
+
+    async def acquire(self) -> None:
+        """Return once the lease is ours."""
+        waiting = False
+        while not await self._attempt():
+            if not waiting:
+                logger.info("waiting for the lease %s/%s", self._namespace, self._name)
+                waiting = True
+            await asyncio.sleep(self._timing.retry)
+        logger.info("leading as %s, leadership %d", self.identity, self.term)
+
+    async def keep(self) -> None:
+        """Renew it; return once it is lost."""
+        while self.held:
+            await asyncio.sleep(self._timing.retry)
+            if not self.held:  # we slept longer than asked for: stopped, or starved
+                break
+            await self._attempt()
+        logger.error("the lease was not renewed for %.0f s: no longer leading", self._clock() - self._renewed)
+
+    async def release(self) -> None:
+        """Let another take over at once. Best effort: if it fails, they wait for the duration."""
+        if not self.held:
+            return
+        self._renewed = float("-inf")
+        try:
+            async with asyncio.timeout(self._timing.retry):
+                body = await self._cluster.get(LEASES, self._namespace, self._name)
+                if body["spec"].get("holderIdentity") == self.identity:
+                    body["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+                    await self._cluster.replace(LEASES, body)
+        except (ApiError, TimeoutError) as error:
+            logger.warning("the lease could not be released: %s", error or "no answer")
+
+    async def _attempt(self) -> bool:
+        """One try to take or renew it. Whatever goes wrong, the answer is: not now."""
+        before = self._clock()
+        try:
+            async with asyncio.timeout(self._timing.renew_within / 3):
+                got = await self._take(before)
+        except (ApiError, TimeoutError) as error:
+            logger.warning("the lease could not be read or written: %s", error or "no answer in time")
+            return False
+        if got:
+            self._renewed = before
+        else:
+            self._renewed = float("-inf")
+        return got
+
+    async def _take(self, now: float) -> bool:
+        try:
+            body = await self._cluster.get(LEASES, self._namespace, self._name)
+        except NotFound:
+            fresh = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": self._spec({})}
+            try:
+                await self._cluster.create(LEASES, self._namespace, fresh)
+            except Exists:
+                return False
+            self.term = fresh["spec"]["leaseTransitions"]
+            return True
+        spec = body.setdefault("spec", {})
+        if spec.get("holderIdentity") != self.identity and not self._abandoned(body, now):
+            return False
+        body["spec"] = self._spec(spec)
+        try:
+            await self._cluster.replace(LEASES, body)
+        except (Conflict, NotFound):
+            return False  # somebody was faster
+        self.term = body["spec"]["leaseTransitions"]
+        return True
+
+    def _abandoned(self, body: Body, now: float) -> bool:
+        version, spec = body["metadata"]["resourceVersion"], body["spec"]
+        if not spec.get("holderIdentity"):
+            return True
+        if version != self._seen[0]:
+            self._seen = (version, now)
+        return now - self._seen[1] >= float(spec.get("leaseDurationSeconds") or self._timing.duration)
+
+    def _spec(self, old: Body) -> Body:
+        ours = old.get("holderIdentity") == self.identity
+        number = int(old.get("leaseTransitions") or 0)
+        return {
+            **old,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": int(self._timing.duration),
+            "renewTime": _now(),
+            "acquireTime": old.get("acquireTime") if ours and old.get("acquireTime") else _now(),
+            # From 1 on: 0 is what agents have seen that nobody has attached to yet.
+            "leaseTransitions": number if ours and number else number + 1,
+        }
+
+
+def _now() -> str:
+    """For people and other programs: MicroTime. We never compare it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,165 @@
+"""What is written down about a job: its newest plan in a ConfigMap, its status in the job itself.
+
+One writer, and no write without knowing what it replaces: both are replaced at the resourceVersion that was read, so a
+second operator cannot write another plan of the same epoch, whatever it believes (design, section 4, rule 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from pydantic import ValidationError
+
+from spare.api.status import Status
+from spare.control.plan import Plan
+from spare_operator import names
+from spare_operator.cluster import CONFIG_MAPS, JOBS, ApiError, Body, Cluster, Conflict, Exists, NotFound
+from spare_operator.pod import JobKey
+
+logger = logging.getLogger(__name__)
+
+_PLAN: Final = "plan.json"
+_AGAIN: Final = 2.0
+"""Pause before a write that the API server did not take for a minute is tried once more, seconds."""
+
+
+class Outrun(Exception):
+    """Another operator has written a plan of this epoch or a later one: we are deposed and do not know it yet."""
+
+
+class JobGone(Exception):
+    """The job was deleted; there is nothing left to write to."""
+
+
+class Record:
+    """The written state of one job."""
+
+    def __init__(self, cluster: Cluster, job: JobKey, body: Body, plan_map: Body | None) -> None:
+        self._cluster = cluster
+        self._job = job
+        self.body = body
+        """The job object as it was last seen."""
+        self._map = plan_map
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    async def read(cls, cluster: Cluster, job: JobKey) -> Record:
+        """What stands there now.
+
+        Raises:
+            JobGone: no such job, or another one by that name.
+        """
+        body = await _the_job(cluster, job)
+        try:
+            plan_map: Body | None = await cluster.get(CONFIG_MAPS, job.namespace, names.plan_map(job.name))
+        except NotFound:
+            plan_map = None
+        if plan_map is not None and plan_map["metadata"].get("labels", {}).get(names.JOB_UID) != job.uid:
+            plan_map = None  # of an earlier job of that name, on its way out
+        return cls(cluster, job, body, plan_map)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The recorded plan. Raises ValueError if what stands there is none."""
+        text = (self._map or {}).get("data", {}).get(_PLAN)
+        return Plan.from_json(text) if text else None
+
+    @property
+    def status(self) -> Status:
+        """The status as it was last seen; what cannot be read counts as absent, and is written anew."""
+        return _status(self.body)
+
+    async def write_plan(self, text: str, change: Callable[[Status], Status]) -> None:
+        """Write a plan, then the status that names it. Returns once both are written, however long it takes.
+
+        Raises:
+            Outrun: another operator has written that epoch.
+            JobGone, NotLeading.
+        """
+        plan = Plan.from_json(text)
+        async with self._lock:
+            await self._insist(lambda: self._put_plan(plan, text))
+            await self._insist(lambda: self._put_status(change, plan))
+
+    async def write_status(self, change: Callable[[Status], Status]) -> bool:
+        """Write what `change` makes of the status that stands there. False: nothing had changed.
+
+        Raises:
+            JobGone, NotLeading; ApiError: the server did not take it for a minute.
+        """
+        async with self._lock:
+            return await self._put_status(change, None)
+
+    async def _insist(self, write: Callable[[], object]) -> None:
+        while True:
+            try:
+                await write()  # type: ignore[misc]
+                return
+            except ApiError as error:
+                logger.warning("%s: not written yet, and nobody is told before it is: %s", self._job, error)
+                await asyncio.sleep(_AGAIN)
+
+    async def _put_plan(self, plan: Plan, text: str) -> None:
+        data = {_PLAN: text, "epoch": str(plan.epoch), "digest": plan.digest}
+        name = names.plan_map(self._job.name)
+        while True:
+            written = int((self._map or {}).get("data", {}).get("epoch", "0"))
+            if self._map is not None and self._map["data"].get("digest") == plan.digest:
+                return  # our own write, whose answer was lost
+            if written >= plan.epoch:
+                raise Outrun(f"{self._job}: plan {written} is recorded already; plan {plan.epoch} is not pushed")
+            try:
+                if self._map is None:
+                    fresh = {"metadata": self._job.meta(name), "data": data}
+                    self._map = await self._cluster.create(CONFIG_MAPS, self._job.namespace, fresh)
+                else:
+                    self._map = await self._cluster.replace(CONFIG_MAPS, {**self._map, "data": data})
+                return
+            except (Conflict, Exists, NotFound):
+                self.body = await _the_job(self._cluster, self._job)
+                try:
+                    self._map = await self._cluster.get(CONFIG_MAPS, self._job.namespace, name)
+                except NotFound:
+                    self._map = None
+
+    async def _put_status(self, change: Callable[[Status], Status], plan: Plan | None) -> bool:
+        while True:
+            before = self.status
+            if plan is not None and before.epoch >= plan.epoch and before.digest != plan.digest:
+                raise Outrun(f"{self._job}: the status is at plan {before.epoch}; plan {plan.epoch} is not pushed")
+            after = change(before)
+            if plan is not None:
+                after = after.model_copy(update={"epoch": plan.epoch, "digest": plan.digest})
+            if after.epoch < before.epoch:
+                raise Outrun(f"{self._job}: the status is at plan {before.epoch}, ours is {after.epoch}")
+            text = after.plain()
+            if text == self.body.get("status"):
+                return False
+            try:
+                self.body = await self._cluster.replace(JOBS, {**self.body, "status": text}, "status")
+                return True
+            except Conflict:
+                self.body = await _the_job(self._cluster, self._job)
+            except NotFound as error:
+                raise JobGone(str(self._job)) from error
+
+
+async def _the_job(cluster: Cluster, job: JobKey) -> Body:
+    try:
+        body = await cluster.get(JOBS, job.namespace, job.name)
+    except NotFound as error:
+        raise JobGone(str(job)) from error
+    if body["metadata"]["uid"] != job.uid:
+        raise JobGone(f"{job}; another one has its name")
+    return body
+
+
+def _status(body: Body) -> Status:
+    try:
+        return Status.model_validate(body.get("status") or {})
+    except ValidationError as error:
+        logger.warning("%s: the status cannot be read and is written anew: %s", body["metadata"]["name"], error)
+        return Status()

@@ -1,0 +1,123 @@
+"""What a pod object says, in the terms of a job: is it up, is it going, has it ended, and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spare.api.wire import Address
+from spare_operator import names
+from spare_operator.cluster import Body
+
+_STUCK: Final = frozenset(
+    {
+        *("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"),
+        *("CreateContainerConfigError", "CreateContainerError", "CrashLoopBackOff", "RunContainerError"),
+    }
+)
+"""The kubelet's reasons for which a container does not start, and somebody should look (field case F55)."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One pod at one moment."""
+
+    uid: str
+    """The API server's, of this pod alone."""
+    incarnation: str
+    """Ours, of the start of the group that it belongs to."""
+    name: str
+    group: int
+    pod: int
+    node: str
+    address: str | None
+    """Where its agent listens, once its container runs."""
+    leaving: str | None
+    """Why it is going (evicted, drained, deleted); None while it is not. It is still there."""
+    ended: str | None
+    """Why it is over: no process of it runs any more; None while any may."""
+    exit_code: int | None
+    """Of the trainer's container, where the kubelet told; it exits as its agent does."""
+    stuck: str | None
+    """Why its containers cannot start, as the kubelet or the scheduler has it; None if they do or may still."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it is, or may become, a part of its group."""
+        return self.ended is None and self.leaving is None
+
+
+def read_pod(body: Body, port: int) -> Seen | None:
+    """What the object says; None if it is none of our pods (labels missing or wrong)."""
+    meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    labels = meta.get("labels") or {}
+    group, pod = labels.get(names.GROUP_NUMBER, ""), labels.get(names.POD_NUMBER, "")
+    incarnation = labels.get(names.INCARNATION, "")
+    if not (group.isdigit() and pod.isdigit() and incarnation):
+        return None
+    trainer = _trainer(spec, status)
+    return Seen(
+        uid=meta["uid"],
+        incarnation=incarnation,
+        name=meta["name"],
+        group=int(group),
+        pod=int(pod),
+        node=spec.get("nodeName") or "",
+        address=_address(status, trainer, port),
+        leaving=_leaving(meta, status),
+        ended=_ended(status, trainer),
+        exit_code=((trainer.get("state") or {}).get("terminated") or {}).get("exitCode"),
+        stuck=_stuck(status),
+    )
+
+
+def _trainer(spec: Body, status: Body) -> Body:
+    """Status of the container that runs our agent: it is the one with our port."""
+    for container in spec.get("containers") or []:
+        if any(port.get("name") == "spare-agent" for port in container.get("ports") or []):
+            for each in status.get("containerStatuses") or []:
+                if each.get("name") == container.get("name"):
+                    found: Body = each
+                    return found
+    return {}
+
+
+def _address(status: Body, trainer: Body, port: int) -> str | None:
+    if not status.get("podIP") or "running" not in (trainer.get("state") or {}):
+        return None
+    return str(Address(status["podIP"], port))
+
+
+def _conditions(status: Body, kind: str, value: str) -> Iterator[Body]:
+    return (c for c in status.get("conditions") or [] if c.get("type") == kind and c.get("status") == value)
+
+
+def _leaving(meta: Body, status: Body) -> str | None:
+    for condition in _conditions(status, "DisruptionTarget", "True"):
+        return f"{condition.get('reason') or 'disrupted'}: {condition.get('message') or 'no message'}"
+    return "it is being deleted" if meta.get("deletionTimestamp") else None
+
+
+def _ended(status: Body, trainer: Body) -> str | None:
+    phase = status.get("phase")
+    terminated: dict[str, Any] = (trainer.get("state") or {}).get("terminated") or {}
+    if not terminated and phase not in ("Failed", "Succeeded"):
+        return None
+    if status.get("reason"):  # the kubelet's own: Evicted, NodeShutdown, ...
+        return f"{status['reason']}: {status.get('message') or 'no message'}"
+    if terminated:
+        reason, code = terminated.get("reason") or "ended", terminated.get("exitCode")
+        return f"{reason}, exit code {code}" if reason != "Completed" else f"exited with code {code}"
+    return f"its phase is {phase}"
+
+
+def _stuck(status: Body) -> str | None:
+    for each in (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])):
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _STUCK:
+            return f"{waiting['reason']}: {waiting.get('message') or 'no message'}"
+    for condition in _conditions(status, "PodScheduled", "False"):
+        if condition.get("reason") == "Unschedulable":
+            return f"Unschedulable: {condition.get('message') or 'no message'}"
+    return None
