@@ -13,22 +13,26 @@ another incarnation is not for us (design, section 4, rule 4). Nothing here read
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from spare.api.checkpoint import Name
+from spare.api.envelope import PROTOCOL as PROTOCOL
+from spare.api.envelope import Envelope as _Message
+from spare.api.envelope import FromGroup as _Report
+from spare.api.envelope import Said as Said
+from spare.api.keeping import Renew as Renew
+from spare.api.keeping import Save as Save
+from spare.api.keeping import Saved as Saved
+from spare.api.keeping import Unreadable as Unreadable
+from spare.api.keeping import Unsaved as Unsaved
 from spare.api.notation import Address as Address
 from spare.api.notation import groups_of as groups_of
 from spare.api.notation import groups_text as groups_text
 
-PROTOCOL: Final = 1
-"""Version of the messages below. Both sides must speak the same one."""
-
 MAX_LINE: Final = 4 * 1024 * 1024
 """Longest message, bytes. A plan for one group of 1,000 takes a few kilobytes; longer lines are an attack or a bug."""
-
-LONGEST_TEXT: Final = 20_000
-"""Characters kept of a text that people or programs wrote; an exception's may be as long as a tensor."""
 
 Phase = Literal["starting", "rendezvous", "compute", "reduce", "barrier", "load", "failed", "done", "stopped"]
 """Where a worker is: the states of the protocol's model (IDLE, RDV, COMP, RED, BAR, LOAD, FAIL, finished, STOP)."""
@@ -36,30 +40,6 @@ Phase = Literal["starting", "rendezvous", "compute", "reduce", "barrier", "load"
 
 class Refused(Exception):
     """A message that this side must not act on. The text says what it was and why."""
-
-
-def _said(text: object) -> object:
-    """Text from outside that must reach people: what is no Unicode (an undecoded file name) becomes `?`."""
-    return text[:LONGEST_TEXT].encode(errors="replace").decode() if isinstance(text, str) else text
-
-
-Said = Annotated[str, BeforeValidator(_said)]
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-    protocol: int = PROTOCOL
-    job: str
-    """The job's unique name (namespace/name/uid on Kubernetes, name/run locally); others' messages are refused."""
-    epoch: int = Field(ge=0)
-    """Epoch the sender is in; of a plan: its own number. 0 before the first plan."""
-    uid: str
-    """Incarnation of the agent that the message is from or for: fresh at every start of an agent."""
-
-    def line(self) -> bytes:
-        """The message as it goes over the wire, newline included."""
-        return self.model_dump_json(exclude_none=True).encode() + b"\n"
 
 
 # --- down: coordinator to agent, agent to worker --------------------------------------------------------
@@ -130,6 +110,10 @@ class Plan(_Message):
     """The group is no member because it asked to leave: its worker and agent end with 0."""
     halt: bool = False
     """Every member stops at the commit at which this plan takes effect, and saves where there is a place for it."""
+    writer: int = -1
+    """The group that writes checkpoints; -1: none."""
+    checkpoint: str = ""
+    """What who is admitted by `origin` begins with, see `spare.api.checkpoint.Name`; empty: step 0."""
     legacies: tuple[Legacy, ...] = ()
     """What this group takes over of the step in flight before it says what it holds."""
     reason: str
@@ -183,14 +167,6 @@ class Stop(_Message):
 # --- up: worker to agent, agent to coordinator ----------------------------------------------------------
 
 
-class _Report(_Message):
-    group: int = Field(ge=0)
-    pod: int = Field(default=0, ge=0)
-    """Which of the group's pods."""
-    rank: int = Field(default=0, ge=0)
-    """Which of the group's workers, counted over all its pods: pod * procPerPod + its place in the pod."""
-
-
 class Hello(_Report):
     """Who the agent is. Sent when attached, once for each rank, and again when a worker is ready (store, pid known)."""
 
@@ -203,6 +179,8 @@ class Hello(_Report):
     home: str | None = None
     """See `Assemble`; said by the agent of pod 0 where a group has several pods."""
     master: str | None = None
+    checkpoints: tuple[str, ...] = ()
+    """The newest complete ones that the worker has found, newest first."""
     step: int = Field(default=0, ge=0)
     """Steps committed."""
     phase: Phase = "starting"
@@ -229,7 +207,7 @@ class Running(_Report):
 
     kind: Literal["running"] = "running"
     step: int
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = Field(default_factory=dict)
     """abort, store, exchange: what a regroup consists of, on this group."""
     patches: int = 0
     """Micro-batches of the step in flight that this group computes beyond what it held."""
@@ -328,15 +306,17 @@ class Refusal(_Report):
     reason: Said
 
 
-Down = Attach | Assemble | Plan | Probe | Finish | Drain | HandOn | Stop
-Up = Hello | Alive | Running | Committed | Suspect | Errored | Exited | Done | Leave | Left | Halted | Refusal
+Down = Attach | Assemble | Plan | Probe | Finish | Drain | HandOn | Save | Renew | Stop
+_Kept = Saved | Unsaved | Unreadable
+Up = Hello | Alive | Running | Committed | Suspect | Errored | Exited | Done | Leave | Left | Halted | _Kept | Refusal
 Message = Down | Up
 
 _KINDS: Final[dict[str, type[_Message]]] = {
     cls.model_fields["kind"].default: cls
     for cls in (
-        *(Attach, Assemble, Plan, Probe, Finish, Drain, HandOn, Stop),
+        *(Attach, Assemble, Plan, Probe, Finish, Drain, HandOn, Save, Renew, Stop),
         *(Hello, Alive, Running, Committed, Suspect, Errored, Exited, Done, Leave, Left, Halted, Refusal),
+        *(Saved, Unsaved, Unreadable),
     )
 }
 
@@ -363,6 +343,8 @@ def read(line: bytes) -> Message:
         message = cls.model_validate(raw)
         for address in _addresses(message):
             Address.parse(address)
+        for name in _checkpoints(message):
+            Name.parse(name)
         if isinstance(message, Plan) and message.admission is not None:
             if not message.stores:
                 raise ValueError("stores: a member is told where to meet")
@@ -387,6 +369,18 @@ def _addresses(message: _Message) -> list[str]:
             return list(message.stores)
         case _:
             return []
+
+
+def _checkpoints(message: _Message) -> tuple[str, ...]:
+    match message:
+        case Hello():
+            return message.checkpoints
+        case Plan():
+            return (message.checkpoint,) if message.checkpoint else ()
+        case Saved() | Unreadable():
+            return (message.name,)
+        case _:
+            return ()
 
 
 def stale(message: Message, *, job: str, uid: str, epoch: int = 0) -> str | None:
