@@ -67,7 +67,12 @@ def _tls(env: Mapping[str, str]) -> Tls | None:
 
 @dataclass(frozen=True)
 class Environment:
-    """Settings of one group's agent and worker. Durations are seconds."""
+    """Settings of one pod's agent and workers. Durations are seconds."""
+
+    @property
+    def ranks(self) -> int:
+        """Workers of the whole group."""
+        return self.pods * self.procs
 
     job: str
     group: int
@@ -79,6 +84,8 @@ class Environment:
     """Workers in each pod."""
     rank: int
     """Of a worker, in its group: pod * procs + its place in the pod. The agent's own is that of its first worker."""
+    home: str
+    """Address of the store at which the ranks of this group meet; empty where there is only one."""
     uid: str
     """Incarnation of the group: fresh at every start, the same in all its pods."""
     token: str = field(repr=False)
@@ -122,6 +129,7 @@ def read_environment(env: Mapping[str, str] | None = None) -> Environment:
         pods=pods,
         procs=procs,
         rank=_whole(env, "SPARE_RANK", pod * procs, pods * procs - 1),
+        home=env.get("SPARE_HOME", ""),
         uid=_text(env, "SPARE_UID"),
         token=_text(env, "SPARE_TOKEN"),
         bind=env.get("SPARE_BIND") or "127.0.0.1",

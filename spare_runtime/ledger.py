@@ -17,13 +17,14 @@ from spare_runtime.errors import LedgerUnwritable
 class Ledger:
     """Ledger of one worker process; without a directory nothing is written."""
 
-    def __init__(self, directory: str | None, group: int, uid: str) -> None:
+    def __init__(self, directory: str | None, group: int, uid: str, rank: int | None = None) -> None:
+        """`rank`: in a group of several; each has a ledger."""
         self._fd = -1
         if directory is not None:
             folder = Path(directory) / "ledger"
             folder.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._path = folder / f"group-{group}-{uid[:12]}.jsonl"
+            self._path = folder / f"group-{group}{'' if rank is None else f'.{rank}'}-{uid[:12]}.jsonl"
             self._fd = os.open(self._path, flags, 0o644)
 
     def _write(self, entry: dict[str, object]) -> None:

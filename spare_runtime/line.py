@@ -68,7 +68,9 @@ class Line(ABC):
     def report(self, kind: type[ReportT], **fields: object) -> ReportT:
         """A message about this group, of the epoch that it is in."""
         env = self.env
-        return kind(job=env.job, uid=env.uid, epoch=self.epoch, group=env.group, **fields)  # type: ignore[arg-type]
+        head = {"job": env.job, "uid": env.uid, "epoch": self.epoch}
+        who = {"group": env.group, "pod": env.pod, "rank": env.rank}
+        return kind(**head, **who, **fields)  # type: ignore[arg-type]
 
     def take(self, line: bytes) -> None:
         """Do what a line from the agent asks for."""

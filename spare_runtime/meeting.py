@@ -23,7 +23,8 @@ from spare.api import wire
 from spare_runtime.errors import CollectiveFailed, RendezvousTimeout, Superseded
 from spare_runtime.introductions import Introductions
 from spare_runtime.sockets import cut
-from spare_runtime.store import StoreClient, StoreServer
+from spare_runtime.store import StoreServer
+from spare_runtime.store_client import StoreClient
 
 dist: Any = torch.distributed  # its stubs know little of what its C++ part exports
 
@@ -44,7 +45,14 @@ class Meeting:
     """Store and process group of one plan, as one member sees them."""
 
     def __init__(
-        self, plan: wire.Plan, own_store: StoreServer, token: str, bind: str, deadline: float, timeout: float
+        self,
+        plan: wire.Plan,
+        own_store: StoreServer,
+        token: str,
+        bind: str,
+        deadline: float,
+        timeout: float,
+        column: int = 0,
     ) -> None:
         """Nothing is connected yet.
 
@@ -55,12 +63,13 @@ class Meeting:
             bind: Host that gloo listens on.
             deadline: Seconds that members wait for each other.
             timeout: Seconds after which a collective gives up by itself.
+            column: My rank inside my group: whom I meet are the ranks of this number of the other groups.
         """
         self.plan = plan
         self.members = wire.groups_of(plan.members)
         self.rank = self.members.index(plan.group)
         self.interrupted = threading.Event()
-        self._own_store, self._token, self._bind = own_store, token, bind
+        self._own_store, self._token, self._bind, self._column = own_store, token, bind, column
         self._clients: list[StoreClient] = []
         self._deadline, self._timeout = deadline, timeout
         self._introductions: Introductions | None = None
@@ -124,11 +133,11 @@ class Meeting:
         threading.Thread(target=self._connect, name="spare-connect", daemon=True).start()
 
     def _prefixed(self, store: Any) -> Any:
-        return dist.PrefixStore(f"{self.plan.job}/{self.plan.epoch}/{self.plan.digest[:16]}", store)
+        return dist.PrefixStore(f"{self.plan.job}/{self.plan.epoch}/{self.plan.digest[:16]}/{self._column}", store)
 
     def _dial(self) -> Any:
         """A client of the leader's store. The lookup and the connection are both retried until the deadline."""
-        address = wire.Address.parse(self.plan.stores[0])
+        address = wire.Address.parse(self.plan.stores[self._column])
         began, pause = time.monotonic(), 0.01
         while True:
             try:
@@ -178,9 +187,10 @@ class Meeting:
                 store = self._store
                 assert store is not None
                 missing = [g for r, g in enumerate(self.members) if not store.check([f"fact/{r}"])]
+                where, whom = self.plan.stores[self._column], ", ".join(map(str, missing)) or "none"
                 raise RendezvousTimeout(
                     f"group {self.plan.group} waited {self._deadline:.0f} s in the rendezvous of epoch "
-                    f"{self.plan.epoch} at {self.plan.stores[0]} for groups {', '.join(map(str, missing)) or 'none'}"
+                    f"{self.plan.epoch} at {where} for groups {whom}"
                 )
 
     # --- process group ----------------------------------------------------------------------------------------------

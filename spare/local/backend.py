@@ -1,4 +1,4 @@
-"""Groups as local processes: starts an agent for each, watches it, and leaves nothing behind."""
+"""Groups as local processes: starts an agent for each pod, watches it, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -33,16 +33,30 @@ class StillAlive(Exception):
 
 
 @dataclass
+class _Pod:
+    """The agent of one pod."""
+
+    pod: int
+    process: asyncio.subprocess.Process | None = None
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def signal(self, sig: signal.Signals) -> None:
+        """To the process group that the agent leads; that it is gone is fine."""
+        if self.process is not None and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, sig)
+
+
+@dataclass
 class _Started:
-    """One incarnation of a group's agent."""
+    """One incarnation of a group."""
 
     group: int
     uid: str
     kin: Kin
-    process: asyncio.subprocess.Process | None = None
+    pods: list[_Pod]
     doomed: bool = False
-    """It is being ended, or has ended: the group may be started again."""
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """It is being ended, or a pod of it has ended: the group may be started again."""
 
 
 class LocalBackend:
@@ -66,16 +80,17 @@ class LocalBackend:
         self._emit = emit
 
     async def create(self, group: int) -> None:
-        """See `Backend.create`. While the group's agent runs and nobody has asked to end it, nothing happens."""
+        """See `Backend.create`. While the group's agents run and nobody has asked to end them, nothing happens."""
         newest = self._newest.get(group)
         if self._closing or (newest is not None and not newest.doomed):
             return
         uid = uuid.uuid4().hex
-        started = _Started(group, uid, Kin(f"SPARE_UID={uid}"))
+        started = _Started(group, uid, Kin(f"SPARE_UID={uid}"), [_Pod(pod) for pod in range(self.launch.pods)])
         # A scripted failure belongs to the first start: a replacement that met it again would never get past it.
         faults = self.launch.faults.get(group, "") if newest is None else ""
         self._newest[group] = self._started[uid] = started
-        self._spawn(self._live(started, faults))
+        for pod in started.pods:
+            self._spawn(self._live(started, pod, faults))
 
     async def delete(self, group: int, uid: str) -> None:
         """See `Backend.delete`. Returns once nothing of it is left, or only what is stuck in the kernel."""
@@ -83,8 +98,8 @@ class LocalBackend:
         if started is None:
             return
         started.doomed = True
-        if started.process is not None and started.process.returncode is None:
-            _signal_session(started.process.pid, signal.SIGKILL)  # the quickest part first
+        for pod in started.pods:
+            pod.signal(signal.SIGKILL)  # the quickest part first
         left = await asyncio.to_thread(started.kin.kill, KILL_PATIENCE)
         if left:
             # No reason to end the job: they are out of the plan, and `close` tries again.
@@ -101,14 +116,14 @@ class LocalBackend:
             StillAlive: SIGKILL did not end something.
         """
         self._closing = True
-        waiting = [s for s in self._started.values() if s.process is not None and not s.gone.is_set()]
-        for started in waiting:
-            assert started.process is not None
-            _signal_session(started.process.pid, signal.SIGTERM)
-            _signal_session(started.process.pid, signal.SIGCONT)  # a stopped agent cannot follow the order
+        pods = [pod for started in self._started.values() for pod in started.pods]
+        waiting = [pod for pod in pods if pod.process is not None and not pod.gone.is_set()]
+        for pod in waiting:
+            pod.signal(signal.SIGTERM)
+            pod.signal(signal.SIGCONT)  # a stopped agent cannot follow the order
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.grace):
-                await asyncio.gather(*(started.gone.wait() for started in waiting))
+                await asyncio.gather(*(pod.gone.wait() for pod in waiting))
         await asyncio.to_thread(self.kill_all)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)  # each sees its agent's end, so that nothing is left unreaped
@@ -142,31 +157,34 @@ class LocalBackend:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _live(self, started: _Started, faults: str) -> None:
+    async def _live(self, started: _Started, pod: _Pod, faults: str) -> None:
         """The life of one agent: start, announcement, end."""
         assert self._emit is not None, "open comes before create"
         read, write = os.pipe()
         try:
             try:
-                process = await self._start(started, write, faults)
+                process = await self._start(started, pod, write, faults)
             finally:
                 os.close(write)  # so that the agent's end is the pipe's end
         except (OSError, AgentMissing) as error:
             os.close(read)
             started.doomed = True
-            started.gone.set()
-            self._emit(AgentNotStarted(started.group, f"the agent cannot be started: {error}"))
+            pod.gone.set()
+            self._emit(AgentNotStarted(started.group, f"the agent cannot be started: {error}", pod.pod))
             return
-        announced = asyncio.create_task(self._announcement(started, read))
+        announced = asyncio.create_task(self._announcement(started, pod, read))
         code = await process.wait()
         await announced
         started.doomed = True
-        started.gone.set()
-        self._emit(AgentGone(started.group, started.uid, f"the agent {ending(code)}"))
+        pod.gone.set()
+        self._emit(AgentGone(started.group, started.uid, f"the agent {ending(code)}", pod.pod))
 
-    async def _start(self, started: _Started, write: int, faults: str) -> asyncio.subprocess.Process:
-        environment = self.launch.environment(started.group, started.uid, write, faults)
-        with self.folder.log(started.group).open("ab") as log:
+    def _which(self, pod: _Pod) -> int | None:
+        return pod.pod if self.launch.pods > 1 else None
+
+    async def _start(self, started: _Started, pod: _Pod, write: int, faults: str) -> asyncio.subprocess.Process:
+        environment = self.launch.environment(started.group, pod.pod, started.uid, write, faults)
+        with self.folder.log(started.group, self._which(pod)).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 str(agent_program()),
                 "--",
@@ -179,12 +197,12 @@ class LocalBackend:
                 start_new_session=True,
                 pass_fds=(write,),
             )
-        started.process = process
+        pod.process = process
         if started.doomed or self._closing:  # deleted while it was being started
-            _signal_session(process.pid, signal.SIGKILL)
+            pod.signal(signal.SIGKILL)
         return process
 
-    async def _announcement(self, started: _Started, read: int) -> None:
+    async def _announcement(self, started: _Started, pod: _Pod, read: int) -> None:
         """Wait for the agent's address and tell of it; an agent that says none is ended."""
         assert self._emit is not None
         why = ""
@@ -199,13 +217,14 @@ class LocalBackend:
             why = "the agent ended before it listened"
         if not why:
             if not started.doomed:
-                self._emit(AgentUp(started.group, started.uid, str(address)))
+                self._emit(AgentUp(started.group, started.uid, str(address), pod=pod.pod))
             return
         if started.doomed:
             return
         started.doomed = True
-        tail = await asyncio.to_thread(self.folder.tail, started.group)
-        self._emit(AgentNotStarted(started.group, f"{why}; its log {self.folder.log(started.group)} ends:\n{tail}"))
+        log = self.folder.log(started.group, self._which(pod))
+        tail = await asyncio.to_thread(self.folder.tail, started.group, pod=self._which(pod))
+        self._emit(AgentNotStarted(started.group, f"{why}; its log {log} ends:\n{tail}", pod.pod))
         await self.delete(started.group, started.uid)
 
 
@@ -229,9 +248,3 @@ async def _first_line(read: int, deadline: float) -> str:
     if not line.endswith(b"\n"):
         raise EOFError
     return line.decode(errors="replace").strip()
-
-
-def _signal_session(pid: int, sig: signal.Signals) -> None:
-    """To the process group of an agent, which leads one; that it is gone is fine."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, sig)

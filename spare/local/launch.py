@@ -17,8 +17,9 @@ AGENT: Final = "spare-agent"
 RESERVED: Final = frozenset(
     "SPARE_" + name
     for name in (
-        *("JOB", "GROUP", "UID", "TOKEN", "BIND", "PORT", "ANNOUNCE_FD", "DIR", "PARENT", "AGENT", "FAULTS", "SEED"),
-        *("HEARTBEAT", "DEAD_AFTER", "COLLECTIVE_TIMEOUT", "RENDEZVOUS_TIMEOUT", "TLS_CA", "TLS_CERT", "TLS_KEY"),
+        *("JOB", "GROUP", "POD", "PODS", "PROCS", "RANK", "HOME", "UID", "TOKEN", "BIND", "PORT", "ANNOUNCE_FD", "DIR"),
+        *("PARENT", "AGENT", "FAULTS", "SEED", "HEARTBEAT", "DEAD_AFTER", "COLLECTIVE_TIMEOUT", "RENDEZVOUS_TIMEOUT"),
+        *("TLS_CA", "TLS_CERT", "TLS_KEY"),
     )
 )
 """Variables that only a backend sets."""
@@ -48,6 +49,10 @@ class Launch:
     """The job's secret."""
     faults: Mapping[int, str] = field(default_factory=dict)
     """Scripted failures by group."""
+    pods: int = 1
+    """Of each group."""
+    procs: int = 1
+    """Workers in each pod."""
     seed: int = 0
     heartbeat: float = 1.0
     dead_after: float = 5.0
@@ -65,6 +70,8 @@ class Launch:
             cwd=base / (trainer.working_dir or "."),
             env={**trainer.env, **env},
             bind=bind,
+            pods=spec.pods_per_group,
+            procs=spec.proc_per_pod,
             seed=spec.seed,
             heartbeat=spec.detection.heartbeat.total_seconds(),
             dead_after=spec.detection.dead_after.total_seconds(),
@@ -72,8 +79,8 @@ class Launch:
             rendezvous_timeout=spec.reduction.rendezvous_timeout.total_seconds(),
         )
 
-    def environment(self, group: int, uid: str, announce_fd: int, faults: str) -> dict[str, str]:
-        """The whole environment of one agent; its worker inherits it."""
+    def environment(self, group: int, pod: int, uid: str, announce_fd: int, faults: str) -> dict[str, str]:
+        """The whole environment of one agent; its workers inherit it."""
         inherited = {name: value for name, value in os.environ.items() if name not in RESERVED}
         return {
             "OMP_NUM_THREADS": "1",  # the groups share the machine's cores; many threads each would fight for them
@@ -83,6 +90,9 @@ class Launch:
             **self.env,
             "SPARE_JOB": self.job,
             "SPARE_GROUP": str(group),
+            "SPARE_POD": str(pod),
+            "SPARE_PODS": str(self.pods),
+            "SPARE_PROCS": str(self.procs),
             "SPARE_UID": uid,
             "SPARE_TOKEN": self.token,
             "SPARE_BIND": self.bind,

@@ -31,16 +31,16 @@ class RunFolder:
         """Its own name: what tells this run from others of the same job."""
         return self.path.name
 
-    def log(self, group: int) -> Path:
-        """File that the group's agent and worker write their output to."""
-        return self.path / f"group-{group}.log"
+    def log(self, group: int, pod: int | None = None) -> Path:
+        """File that the group's agent and workers write their output to; each `pod`'s where it has several."""
+        return self.path / (f"group-{group}.log" if pod is None else f"group-{group}-pod-{pod}.log")
 
-    def tail(self, group: int, lines: int = 10) -> str:
-        """The last lines of a group's log; empty where there is none."""
+    def tail(self, group: int, lines: int = 10, pod: int | None = None) -> str:
+        """The last lines of a log; empty where there is none."""
         try:
-            with self.log(group).open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
-                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+            with self.log(group, pod).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return ""
 

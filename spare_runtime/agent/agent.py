@@ -1,6 +1,6 @@
-"""The agent of one group: starts its worker, keeps the line to the coordinator, and answers for both.
+"""The agent of one pod: starts its workers, keeps the line to the coordinator, and answers for all of them.
 
-The coordinator dials in; plans and orders pass down to the worker, reports pass up. The line may break and come back,
+The coordinator dials in; plans and orders pass down to the workers, reports pass up. The line may break and come back,
 to the same coordinator or to another: meanwhile training goes on, and what must not be lost (a suspicion, an error,
 an exit, the end) is said again to whoever attaches next (design, section 4, rule 5).
 """
@@ -14,10 +14,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
+from spare_runtime.agent.assembling import Assembling
 from spare_runtime.agent.doors import Doors
 from spare_runtime.agent.listening import tls_context
 from spare_runtime.agent.worker import Worker
@@ -39,84 +41,90 @@ class Agent:
         env: Environment,
         command: Sequence[str],
         *,
-        worker: Worker | None = None,
+        workers: Sequence[Worker] = (),
         doors: Doors | None = None,
+        assembly: Assembling | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`worker`, `doors` and `clock` are replaced by the simulation. Raises BadEnvironment where the TLS files are
-        not usable."""
+        """`workers`, `doors`, `assembly` and `clock` are replaced by the simulation. Raises BadEnvironment where the
+        TLS files are not usable."""
         self.env = env
         self.command = list(command)
-        self.worker = worker or Worker()
+        first = env.pod * env.procs
+        self.workers = list(workers) or [Worker(rank, clock) for rank in range(first, first + env.procs)]
         self._doors = doors or Doors(tls_context(env.tls))
         self._clock = clock
         self.plan: wire.Plan | None = None
         self.finished = False
-        self.last: dict[str, bytes] = {}
-        self.hello: wire.Hello | None = None
-        self.seen: wire.Alive | None = None
-        self.heard = self._clock()
+        self.assembly = assembly or Assembling(env)
         self.stopping: asyncio.Event = asyncio.Event()
         self.stop_reason = ""
         self.term = 0
         """Leadership of the latest coordinator that attached."""
         self._up: asyncio.StreamWriter | None = None
-        self._down: asyncio.StreamWriter | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
     # --- life ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Serve until the worker has ended and that is known, or until told to stop."""
+        """Serve until all workers have ended and that is known, or until told to stop."""
         self._doors.signals(self._stop)
         below = await self._doors.below(self._serve_worker, self.env.uid)
         self._announce(await self._doors.above(self._serve_coordinator, self.env.bind, self.env.port))
-        try:
-            await self.worker.start(self.command, self._worker_environment(below))
-        except OSError as error:
-            self._say(f"cannot start {self.command[0]!r}: {error}")
-            self.worker.code = 127
-            return await self._ended(str(error))
-        heart = asyncio.create_task(self._beat())
-        ended = asyncio.create_task(self.worker.ended())
+        tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._work(below))]
         stopped = asyncio.create_task(self.stopping.wait())
         try:
-            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
+            await asyncio.wait({tasks[1], stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not tasks[1].done():
                 self._say(f"stopping: {self.stop_reason}")
-                await self.worker.end(STOP_GRACE)
+                await asyncio.gather(*(worker.end(STOP_GRACE) for worker in self.workers))
                 return int(ExitCode.SIGTERM)
+            tasks[1].result()
             return await self._ended()
         finally:
-            self.worker.send(signal.SIGKILL)  # children that the worker left behind
-            for task in (heart, ended, stopped):
+            for worker in self.workers:
+                worker.send(signal.SIGKILL)  # children that it left behind
+            for task in (*tasks, stopped):
                 task.cancel()
             await self._hang_up()
 
-    async def _ended(self, why: str = "") -> int:
-        """The worker is gone: tell the coordinator, and stay until it took note or the linger time is over."""
-        code = self.worker.code
-        assert code is not None
-        report = self.worker.exited(self.env.group, self.env.job, self.env.uid, self._epoch())
+    async def _work(self, below: str) -> None:
+        """Start the workers, as soon as it is known where the ranks of the group meet, and tell of each one's end."""
+        assembly = await self.assembly.known()
+        await asyncio.gather(*(self._one(worker, assembly.environment(worker.rank, below)) for worker in self.workers))
+
+    async def _one(self, worker: Worker, env: Mapping[str, str]) -> None:
+        why = ""
+        try:
+            await worker.start(self.command, {**os.environ, **env})
+            await worker.ended()
+        except OSError as error:
+            why = str(error)
+            self._say(f"cannot start {self.command[0]!r}: {why}")
+            worker.code = 127
+        report = worker.exited(self._head(worker.rank))
         self._report(report if not why else report.model_copy(update={"tail": why}))
+
+    async def _ended(self) -> int:
+        """The workers are gone, and that was told: stay until a coordinator took note or the linger time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
                 await self.stopping.wait()
+        codes = [worker.code for worker in self.workers if worker.code is not None]
+        code = next((code for code in codes if code), 0)
         return code if code >= 0 else 128 - code
 
     async def _hang_up(self) -> None:
         """End both lines, and let their tasks see it: what was written is sent first."""
-        for writer in (self._up, self._down):
+        for writer in (self._up, *(worker.down for worker in self.workers)):
             if writer is not None:
                 writer.close()
         if self._serving:
             await asyncio.wait(self._serving, timeout=STOP_GRACE)
 
-    def _worker_environment(self, below: str) -> dict[str, str]:
-        return {**os.environ, "SPARE_AGENT": below}
-
     def _announce(self, address: wire.Address) -> None:
-        self._say(f"group {self.env.group} listens on {address}")
+        of = f", pod {self.env.pod}" if self.env.pods > 1 else ""
+        self._say(f"group {self.env.group}{of} listens on {address}")
         if self.env.announce_fd is not None:
             os.write(self.env.announce_fd, f"{address}\n".encode())
             os.close(self.env.announce_fd)
@@ -126,7 +134,8 @@ class Agent:
         self.stopping.set()
 
     def _say(self, text: str) -> None:
-        print(f"[agent {self.env.group}] {text}", file=sys.stderr, flush=True)  # noqa: T201
+        of = f".{self.env.pod}" if self.env.pods > 1 else ""
+        print(f"[agent {self.env.group}{of}] {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     # --- up: to the coordinator -----------------------------------------------------------------------------------
 
@@ -140,26 +149,32 @@ class Agent:
     def _report(self, report: wire.Up) -> None:
         line = report.line()
         if report.kind in REPEATED:
-            self.last[report.kind] = line
+            self._of(report).last[report.kind] = line
         self._write(line)
+
+    def _of(self, report: wire.Up) -> Worker:
+        return next(worker for worker in self.workers if worker.rank == report.rank)
+
+    def _head(self, rank: int) -> dict[str, Any]:
+        """What every report of a rank has."""
+        env = self.env
+        return {
+            "job": env.job,
+            "uid": env.uid,
+            "epoch": self._epoch(),
+            "group": env.group,
+            "pod": env.pod,
+            "rank": rank,
+        }
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.env.heartbeat)
-            self._write(self._alive().line())
+            self._beat_once()
 
-    def _alive(self, nonce: int | None = None) -> wire.Alive:
-        """What is known of the worker at this moment."""
-        base = self.seen or wire.Alive(job=self.env.job, uid=self.env.uid, epoch=0, group=self.env.group, worker="none")
-        silent = self._clock() - self.heard if self.hello else 0.0
-        if not self.worker.alive():
-            worker = "exited" if self.worker.process is not None or self.worker.code is not None else "none"
-        elif self.hello is None:
-            worker = "none"
-        else:
-            worker = "silent" if silent > 2 * self.env.heartbeat else "running"
-        more = {"nonce": nonce, "worker": worker, "silent_for": silent, "still": base.still + silent}
-        return base.model_copy(update=more)
+    def _beat_once(self, nonce: int | None = None) -> None:
+        for worker in self.workers:
+            self._write(worker.state(self._head(worker.rank), self.env.heartbeat, nonce).line())
 
     def _keep_task(self) -> None:
         task = asyncio.current_task()
@@ -209,14 +224,16 @@ class Agent:
         return hmac.compare_digest(token.encode(errors="replace"), self.env.token.encode(errors="replace"))
 
     def _welcome(self) -> None:
-        base = self.hello or wire.Hello(job=self.env.job, uid=self.env.uid, epoch=0, group=self.env.group)
-        now = {"token": self.env.token, "epoch": self._epoch()}
-        if self.seen is not None:
-            now |= {"step": self.seen.step, "phase": self.seen.phase, "epoch": self.seen.epoch}
-        self._write(base.model_copy(update=now).line())
-        self._write(self._alive().line())
-        for line in self.last.values():
-            self._write(line)
+        for worker in self.workers:
+            head = self._head(worker.rank)
+            now = {"token": self.env.token, "epoch": self._epoch(), **self.assembly.told()}
+            if worker.seen is not None:
+                now |= {"step": worker.seen.step, "phase": worker.seen.phase, "epoch": worker.seen.epoch}
+            self._write((worker.hello or wire.Hello(**head)).model_copy(update=now).line())
+        self._beat_once()
+        for worker in self.workers:
+            for line in worker.last.values():
+                self._write(line)
 
     # --- down: from the coordinator ----------------------------------------------------------------------------------
 
@@ -232,7 +249,9 @@ class Agent:
         elif isinstance(message, wire.Plan):
             self._take_plan(message, line)
         elif isinstance(message, wire.Probe):
-            self._write(self._alive(message.nonce).line())
+            self._beat_once(message.nonce)
+        elif isinstance(message, wire.Assemble):
+            self.assembly.heard(message)
         elif isinstance(message, wire.Finish):
             self.finished = True
             self._pass_down(line)
@@ -249,50 +268,64 @@ class Agent:
                 self._report(self._refusal("plan", why))
             return  # the same one again: a coordinator that came back
         self.plan = plan
-        for kind in ("suspect", "running"):
-            self.last.pop(kind, None)  # of an older epoch now
+        for worker in self.workers:
+            for kind in ("suspect", "running"):
+                worker.last.pop(kind, None)  # of an older epoch now
         self._pass_down(line)
 
     def _refusal(self, what: str, reason: str) -> wire.Refusal:
-        env = self.env
-        return wire.Refusal(job=env.job, uid=env.uid, epoch=self._epoch(), group=env.group, what=what, reason=reason)
+        return wire.Refusal(**self._head(self.workers[0].rank), what=what, reason=reason)
 
-    # --- below: the worker ----------------------------------------------------------------------------------------
+    # --- below: the workers ---------------------------------------------------------------------------------------
 
     def _pass_down(self, line: bytes) -> None:
-        if self._down is not None and not self._down.is_closing():
-            self._down.write(line)
+        for worker in self.workers:
+            worker.tell(line)
 
     async def _serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._keep_task()
+        worker: Worker | None = None
         try:
             async with asyncio.timeout(self.env.dead_after):
                 hello = wire.read(await reader.readline())
-            if not isinstance(hello, wire.Hello) or not self._knows_us(hello.token):
-                raise wire.Refused(f"a worker must open with 'hello' and the token, not {hello.kind!r}")
-            if (why := wire.stale(hello, job=self.env.job, uid=self.env.uid)) is not None:
-                raise wire.Refused(why)
-            self._down, self.hello, self.heard = writer, hello, self._clock()
+            worker = self._welcome_worker(hello)
+            worker.down, worker.heard = writer, self._clock()
             self._write(hello.line())
             if self.plan is not None:
                 writer.write(self.plan.line())
             while line := await reader.readline():
-                self._hear(line)
+                self._hear(worker, line)
         except (wire.Refused, TimeoutError, ValueError) as error:
             self._say(f"worker refused: {error or 'it said nothing'}")
         except ConnectionError as error:
             self._say(f"line to the worker broke: {error}")
         finally:
-            if self._down is writer:
-                self._down = None
+            if worker is not None and worker.down is writer:
+                worker.down = None
             writer.close()
 
-    def _hear(self, line: bytes) -> None:
+    def _welcome_worker(self, hello: wire.Message) -> Worker:
+        """Which of the workers this is.
+
+        Raises:
+            wire.Refused: none.
+        """
+        if not isinstance(hello, wire.Hello) or not self._knows_us(hello.token):
+            raise wire.Refused(f"a worker must open with 'hello' and the token, not {hello.kind!r}")
+        if (why := wire.stale(hello, job=self.env.job, uid=self.env.uid)) is not None:
+            raise wire.Refused(why)
+        for worker in self.workers:
+            if worker.rank == hello.rank and hello.pod == self.env.pod:
+                worker.hello = hello
+                return worker
+        raise wire.Refused(f"'hello' of pod {hello.pod}, rank {hello.rank}: not one of pod {self.env.pod}'s workers")
+
+    def _hear(self, worker: Worker, line: bytes) -> None:
         message = wire.read(line)
-        self.heard = self._clock()
+        worker.heard = self._clock()
         if isinstance(message, wire.Alive):
-            self.seen = message  # the agent's own heartbeat carries it
+            worker.seen = message  # the agent's own heartbeat carries it
             return
         if message.kind in REPEATED:
-            self.last[message.kind] = line
+            worker.last[message.kind] = line
         self._write(line)

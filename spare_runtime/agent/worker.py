@@ -7,7 +7,9 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from spare.api import wire
 from spare_runtime.agent.lifeline import die_with
@@ -19,7 +21,19 @@ TAIL_CHARACTERS = 4000
 class Worker:
     """One start of the training command, in a session (process group) of its own so that all of it can be ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rank = rank
+        """Of the group's workers, over all its pods."""
+        self.hello: wire.Hello | None = None
+        """Its own, once it is ready."""
+        self.seen: wire.Alive | None = None
+        """Its newest heartbeat."""
+        self.last: dict[str, bytes] = {}
+        """The newest of each kind of report that must not be lost."""
+        self.heard = clock()
+        self.down: asyncio.StreamWriter | None = None
+        """The line to it."""
+        self._clock = clock
         self.process: asyncio.subprocess.Process | None = None
         self.code: int | None = None
         """As `Process.returncode`: negative is a signal; None while it runs."""
@@ -84,6 +98,24 @@ class Worker:
         except (FileNotFoundError, ProcessLookupError):
             return False
 
+    def state(self, head: Mapping[str, Any], heartbeat: float, nonce: int | None = None) -> wire.Alive:
+        """What is known of it at this moment. `head`: what every report of this rank has."""
+        base = self.seen or wire.Alive(**head, worker="none")
+        silent = self._clock() - self.heard if self.hello else 0.0
+        if not self.alive():
+            worker = "exited" if self.process is not None or self.code is not None else "none"
+        elif self.hello is None:
+            worker = "none"
+        else:
+            worker = "silent" if silent > 2 * heartbeat else "running"
+        more = {"nonce": nonce, "worker": worker, "silent_for": silent, "still": base.still + silent}
+        return base.model_copy(update=more)
+
+    def tell(self, line: bytes) -> None:
+        """Send it a message, if there is a line to it."""
+        if self.down is not None and not self.down.is_closing():
+            self.down.write(line)
+
     def tail(self) -> str:
         """The last lines of its stderr."""
         lines = self._last_bytes.decode(errors="replace").splitlines()
@@ -107,14 +139,11 @@ class Worker:
                     await self.process.wait()
         self.send(signal.SIGKILL)
 
-    def exited(self, group: int, job: str, uid: str, epoch: int) -> wire.Exited:
+    def exited(self, head: Mapping[str, Any]) -> wire.Exited:
         """The report of its end."""
         assert self.code is not None
         return wire.Exited(
-            job=job,
-            uid=uid,
-            epoch=epoch,
-            group=group,
+            **head,
             code=self.code if self.code >= 0 else None,
             signal=-self.code if self.code < 0 else None,
             tail=self.tail() if self.code != 0 else "",

@@ -10,7 +10,8 @@ from datetime import timedelta
 
 import pytest
 
-from spare_runtime.store import StoreClient, StoreServer
+from spare_runtime.store import StoreServer
+from spare_runtime.store_client import StoreClient
 
 
 @pytest.fixture(name="server")
