@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 _FIRST_SIGNAL = 129
 
@@ -37,9 +38,45 @@ class ExitCode(IntEnum):
         "spare run",
         False,
     )
+    POISON = 6, "two groups died on the same micro-batch, which is named, and onPoison says Fail", "spare run", False
+    DEADLINE = 7, "the job ran longer than runPolicy.activeDeadlineSeconds", "spare run", False
+    SIGHUP = 129, "its terminal was closed; the job was ended, no process is left", "spare run", True
     INTERRUPTED = 130, "ended by Ctrl-C; no process is left", "spare run", False
     SIGKILL = 137, "killed: out of memory, a node that went, an operator that removed the group", "agent, worker", True
     SIGTERM = 143, "asked to go: a drain, an eviction, the end of the job", "spare run, agent, worker", True
+
+
+class Blame(Enum):
+    """Whom the end of a worker's process speaks against, as far as its exit tells."""
+
+    INFRASTRUCTURE = "killed from outside: out of memory, its node, an eviction, an operator"
+    CRASH = "a fault of its own process: memory, arithmetic, an abort; perhaps of the micro-batch in hand"
+    SCRIPT = "it left by itself"
+
+
+_FAULTS = frozenset(
+    {
+        *(signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE),
+        *(signal.SIGILL, signal.SIGSYS, signal.SIGTRAP),
+    }
+)
+"""Signals that a process earns by what it does itself. SIGKILL is none: the kernel's answer to a lack of memory looks
+like that of an operator, and memory is a matter of the machine."""
+
+
+def blame(code: int | None, by: int | None) -> Blame:
+    """Whom a worker's end speaks against.
+
+    Args:
+        code: Its exit code; None if a signal ended it. 128 + n is signal n, as a shell tells it.
+        by: The signal's number; None if it exited.
+    """
+    if by is None and code is not None and code >= _FIRST_SIGNAL:
+        by = code - _FIRST_SIGNAL + 1
+    if by is None:
+        return Blame.SCRIPT
+    # Above 64 there are no signals: such a code is a program's own way to say that it broke (255: exit(-1)).
+    return Blame.CRASH if by in _FAULTS or by > 64 else Blame.INFRASTRUCTURE
 
 
 def is_masked(code: int) -> bool:
@@ -71,3 +108,18 @@ def _document() -> Iterator[str]:
     yield "ends, because the next process would end the same way. A worker that dies of a signal not listed here exits"
     yield "with 128 + its number and is masked (a segmentation fault: 139); any other code is taken for the script's"
     yield "own error."
+    yield ""
+    yield "## Poison"
+    yield ""
+    yield "A micro-batch that kills one group after another must not wander through the job (`spec.onPoison`). Of how a"
+    yield "worker ended, this counts against the micro-batch that it had in hand:"
+    yield ""
+    yield "| the worker's end | speaks against | counts |"
+    yield "|---|---|---|"
+    faults = ", ".join(sorted(each.name for each in _FAULTS))
+    yield f"| {faults}, and the codes 128 + their numbers; codes above 192 | {Blame.CRASH.value} | yes |"
+    yield f"| codes 0 to 128, no exception told | {Blame.SCRIPT.value} | yes, if a micro-batch was in hand |"
+    yield f"| every other signal, SIGKILL above all; a pod or node that went | {Blame.INFRASTRUCTURE.value} | no |"
+    yield ""
+    yield "An exit by itself in the midst of a micro-batch is so masked once; a second one, elsewhere, is the script's"
+    yield "error. An exception ends the job at once, whatever was in hand."

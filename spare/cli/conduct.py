@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ from spare.local.launch import AgentMissing, Launch, agent_program
 from spare.local.run_folder import RunFolder
 from spare.planner import recommended_redundancy
 
-_ENDINGS = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.SIGTERM}
-_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_ENDINGS = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.SIGTERM, signal.SIGHUP: ExitCode.SIGHUP}
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,12 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
         view.broken()
         raise
     ledgers = await asyncio.to_thread(backend.folder.ledgers)
-    outcome = conclude(
-        snapshot, ledgers, audit(ledgers, spec.groups, spec.micro_batches), launch.folder, ending.exit_code
-    )
+    checked = audit(ledgers, spec.groups, spec.micro_batches)
+    outcome = conclude(snapshot, ledgers, checked, launch.folder, ending.exit_code, order.script)
+    try:
+        backend.folder.record(SUMMARY, json.dumps(outcome.as_json()))
+    except OSError as error:
+        view.note(f"the summary cannot be written to {launch.folder / SUMMARY}: {error}")
     view.end(outcome)
     if ending.exit_code is not None and not backend.alive():
         view.note("no process of the job is left")
@@ -105,7 +110,8 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
 
 
 class _Ending:
-    """Ctrl-C and SIGTERM: the first ends the job cleanly, the second kills, the third is Python's own."""
+    """Ctrl-C, SIGTERM and the end of the terminal: the first ends the job cleanly, the second kills, the third is
+    Python's own."""
 
     def __init__(self, coordinator: Coordinator, backend: LocalBackend, view: View) -> None:
         self._coordinator, self._backend, self._view = coordinator, backend, view
@@ -117,7 +123,11 @@ class _Ending:
         loop = asyncio.get_running_loop()
         stack = contextlib.ExitStack()
         for number in _ENDINGS:
+            before = signal.getsignal(number)
+            if number == signal.SIGHUP and before is signal.SIG_IGN:
+                continue  # started by nohup
             loop.add_signal_handler(number, self._came, number)
+            stack.callback(signal.signal, number, before)
             stack.callback(loop.remove_signal_handler, number)
         return stack
 

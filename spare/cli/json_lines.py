@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from spare.cli.outcome import Outcome, finite
-from spare.cli.view import Pace, Run, furthest, live_groups
+from spare.cli.view import Pace, Run, live_groups
 from spare.coordinator.observe import Event, Snapshot
 
 
@@ -42,7 +42,7 @@ class JsonLines:
 
     def state(self, snapshot: Snapshot) -> None:
         """See Observer. One line per step, plan or new state: who draws a curve needs them all."""
-        now, step = time.monotonic(), furthest(snapshot)
+        now, step = time.monotonic(), snapshot.step
         self._pace.see(now, step)
         pids = [group.pid for group in snapshot.groups]
         news = (step, snapshot.epoch, snapshot.state, snapshot.masked, pids)

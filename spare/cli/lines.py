@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from spare.cli.outcome import Outcome
-from spare.cli.view import Pace, Run, furthest, live_groups
+from spare.cli.view import Pace, Run, live_groups
 from spare.coordinator.observe import Event, Snapshot
 
 EVERY = 1.0
@@ -44,7 +44,7 @@ class Lines:
 
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
-        now, step = self._clock(), furthest(snapshot)
+        now, step = self._clock(), snapshot.step
         self._pace.see(now, step)
         if step != self._step and now - self._said >= EVERY:
             self._said, self._step = now, step
@@ -62,6 +62,6 @@ def progress_line(snapshot: Snapshot, pace: float) -> str:
     """How far a run is, in one line."""
     loss = "" if snapshot.loss is None else f", loss {snapshot.loss:.4f}"
     return (
-        f"step {furthest(snapshot)}{loss}, {pace:.1f} steps/s, {live_groups(snapshot)} groups, "
+        f"step {snapshot.step}{loss}, {pace:.1f} steps/s, {live_groups(snapshot)} groups, "
         f"depth {snapshot.depth:.3g}, epoch {snapshot.epoch}, masked {snapshot.masked}"
     )

@@ -14,7 +14,7 @@ from rich.text import Text
 from spare.cli.curve import sparkline
 from spare.cli.lines import progress_line
 from spare.cli.outcome import Outcome
-from spare.cli.view import Pace, Run, furthest
+from spare.cli.view import Pace, Run
 from spare.coordinator.observe import Event, GroupSnapshot, Snapshot
 
 REDRAW = 0.25
@@ -58,7 +58,7 @@ class Terminal:
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
         self._snapshot = snapshot
-        step = furthest(snapshot)
+        step = snapshot.step
         self._pace.see(time.monotonic(), step)
         if step != self._step and snapshot.loss is not None:
             self._step = step
@@ -129,11 +129,19 @@ def _groups(snapshot: Snapshot) -> Table:
             " ".join(map(str, group.stack)),
             _bar(group, most),
             str(group.step),
-            group.phase + (f" ({group.still:.0f} s)" if group.still >= 2 and group.state != "lost" else ""),
+            _phase(group),
             str(group.pid or ""),
             Text(group.reason, style="red" if group.state == "lost" else "dim"),
         )
     return table
+
+
+def _phase(group: GroupSnapshot) -> str:
+    if group.state == "lost":
+        return ""
+    if group.state == "done":  # what its worker said last was before the end
+        return "waits for the others"
+    return group.phase + (f" ({group.still:.0f} s)" if group.still >= 2 else "")
 
 
 def _bar(group: GroupSnapshot, most: int) -> str:

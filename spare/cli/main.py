@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final
+import signal
+import sys
+from types import FrameType
+from typing import Any, Final
 
 import click
+
+from spare.api.exit_codes import ExitCode
 
 COMMANDS: Final = {
     "run": ("spare.cli.run", "Run a job on this machine, each group as a local process."),
@@ -21,6 +26,12 @@ COMMANDS: Final = {
 
 class LazyGroup(click.Group):
     """Knows the names of its commands, and imports what is called."""
+
+    def main(self, *arguments: Any, **more: Any) -> Any:
+        """See click.Group. Ctrl-C has its exit code from the first moment, and not only once a job runs."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupted)
+        return super().main(*arguments, **more)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See click.Group."""
@@ -38,6 +49,11 @@ class LazyGroup(click.Group):
         """See click.Group; that one would import every command for its help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    print("spare: Ctrl-C", file=sys.stderr)  # noqa: T201
+    sys.exit(ExitCode.INTERRUPTED)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -30,6 +30,8 @@ class Outcome:
     recoveries: tuple[Recovery, ...]
     exit_code: int
     folder: Path
+    unhappened: tuple[str, ...]
+    """Scripted failures whose moment never came."""
 
     def as_json(self) -> dict[str, Any]:
         """The last line of `--json`. Seconds are null where that part was not seen before the job ended."""
@@ -50,6 +52,7 @@ class Outcome:
             "digest": self.snapshot.digest,
             "exit_code": self.exit_code,
             "verdict": self.snapshot.verdict,
+            "unhappened": list(self.unhappened),
             "problems": list(self.audit.problems),
             "folder": str(self.folder),
         }
@@ -66,6 +69,7 @@ class Outcome:
             lines += [_recovery_line(recovery) for recovery in self.recoveries]
         lines.append(f"micro-batches computed again by survivors: {self.audit.repeated}")
         lines.append(f"micro-batches (and their samples) lost: {self.audit.lost}")
+        lines += [f"a scripted failure did not happen, its moment never came: {each}" for each in self.unhappened]
         lines += [f"LEDGER: {problem}" for problem in self.audit.problems]
         if last.digest:
             lines.append(f"parameters: sha256 {last.digest}")
@@ -74,7 +78,12 @@ class Outcome:
 
 
 def conclude(
-    snapshot: Snapshot, ledgers: Mapping[str, Iterable[bytes]], audit: Audit, folder: Path, signalled: int | None
+    snapshot: Snapshot,
+    ledgers: Mapping[str, Iterable[bytes]],
+    audit: Audit,
+    folder: Path,
+    signalled: int | None,
+    script: Iterable[str] = (),
 ) -> Outcome:
     """Put the end together.
 
@@ -84,6 +93,7 @@ def conclude(
         audit: Of the same ledgers.
         folder: The run folder.
         signalled: Exit code for the signal that ended the run; None when it ended by itself.
+        script: The failures that were asked for, `group G: ACTION@STEP:POINT[=SECONDS]`.
     """
     code = ExitCode.STALLED if snapshot.exit_code is None else snapshot.exit_code
     if signalled is not None and code == ExitCode.INTERRUPTED:
@@ -92,7 +102,9 @@ def conclude(
         code = ExitCode.INEXACT
     moments = list(_moments(ledgers))
     recoveries = tuple(_since_the_failure(recovery, moments) for recovery in snapshot.recoveries)
-    return Outcome(snapshot, audit, recoveries, int(code), folder)
+    happened = {moment.text for moment in moments}
+    unhappened = tuple(each for each in script if each.partition("=")[0] not in happened)
+    return Outcome(snapshot, audit, recoveries, int(code), folder, unhappened)
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,8 @@ class _Moment:
     group: int
     step: int
     at: float
+    text: str
+    """As it was asked for, without its seconds."""
 
 
 def _moments(ledgers: Mapping[str, Iterable[bytes]]) -> Iterable[_Moment]:
@@ -112,7 +126,9 @@ def _moments(ledgers: Mapping[str, Iterable[bytes]]) -> Iterable[_Moment]:
                     entry = json.loads(line)
                 except ValueError:  # torn: it died while it wrote
                     continue
-                yield _Moment(int(name.split("-")[1]), int(entry["step"]), float(entry["at"]))
+                group, step = int(name.split("-")[1]), int(entry["step"])
+                text = f"group {group}: {entry['fault']}@{step}:{entry['point']}"
+                yield _Moment(group, step, float(entry["at"]), text)
 
 
 def _since_the_failure(recovery: Recovery, moments: Iterable[_Moment]) -> Recovery:

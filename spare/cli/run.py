@@ -18,6 +18,7 @@ from spare.api.spec import OnPoison, OnStraggler, OnWipeOut, Scheduler, Spec
 from spare.cli.conduct import Order, conduct, prepare
 from spare.cli.job_file import overrides_of, read_job
 from spare.cli.json_lines import JsonLines
+from spare.cli.lenient import forgive
 from spare.cli.lines import Lines
 from spare.cli.script import Scripted, by_group, reader
 from spare.cli.view import View
@@ -120,6 +121,7 @@ def run(
     Ctrl-C ends the job and leaves no process; pressed again, it kills at once. A relative workingDir in the job file,
     and by default the command itself, start at the job file's folder; `python` is the one that runs this program.
     """
+    forgive()
     job = read_job(job_file, overrides)
     _fits_this_machine(job, env)
     script = kill + kill_group + freeze + pause
@@ -140,28 +142,20 @@ def run(
 
 def _fits_this_machine(job: SPAReJob, env: dict[str, str]) -> None:
     """Refuse what a local run would otherwise quietly leave out."""
-    spec = job.spec
-    if spec.procs_per_group != 1:
-        raise click.UsageError(
-            f"a local run has one process per group; spec.podsPerGroup ({spec.pods_per_group}) and spec.procPerPod "
-            f"({spec.proc_per_pod}) must be 1"
-        )
-    unheeded = list(_unheeded(spec))
-    if unheeded:
-        raise click.UsageError(
-            "this version of a local run would not heed\n" + "\n".join(f"  {line}" for line in unheeded)
-        )
-    missing = [name for name in spec.trainer.from_cluster if name not in env]
+    unheeded = [f"this version of a local run would not heed {line}" for line in _unheeded(job.spec)]
+    missing = [name for name in job.spec.trainer.from_cluster if name not in env]
     if missing:
-        raise click.UsageError(
-            f"only a cluster can fill {', '.join(missing)} (valueFrom); give --env NAME=VALUE for each"
-        )
+        unheeded.append(f"only a cluster can fill {', '.join(missing)} (valueFrom); give --env NAME=VALUE for each")
+    if unheeded:
+        raise click.UsageError("\n".join(unheeded))
 
 
 def _unheeded(spec: Spec) -> Iterator[str]:
     """Settings that ask for what a local run cannot do yet: each with its value and what may stand there today."""
     policy = spec.run_policy
     today = (
+        ("spec.podsPerGroup", spec.pods_per_group, 1),
+        ("spec.procPerPod", spec.proc_per_pod, 1),
         ("spec.onWipeOut", spec.on_wipe_out, OnWipeOut.FAIL),
         ("spec.onPoison", spec.on_poison, OnPoison.FAIL),
         ("spec.onStraggler", spec.on_straggler, OnStraggler.REPORT),

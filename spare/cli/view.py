@@ -67,8 +67,3 @@ class Pace:
 def live_groups(snapshot: Snapshot) -> int:
     """Groups that take part."""
     return sum(group.state in ("joining", "active", "done") for group in snapshot.groups)
-
-
-def furthest(snapshot: Snapshot) -> int:
-    """Steps committed by whoever is furthest: what one commits, all commit. The snapshot's loss is of this step."""
-    return max((group.step for group in snapshot.groups), default=snapshot.step)

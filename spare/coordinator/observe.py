@@ -62,12 +62,16 @@ class Snapshot:
     """pending, running, degraded, complete, failed: `spare.control.state.JobState`."""
     epoch: int
     step: int
-    """Steps committed by all members."""
+    """Steps committed by whoever is furthest: what one commits, all who go on commit. The loss is of this step."""
     depth: float
     loss: float | None
     groups: tuple[GroupSnapshot, ...]
     masked: int
     """Groups lost while the job went on."""
+    refused: int
+    """Messages of another epoch or incarnation, or without the token, that were not acted on."""
+    stalled: bool
+    """No group has made progress for spec.detection.hangAfter."""
     plan_reason: str
     recoveries: tuple[Recovery, ...]
     exit_code: int | None

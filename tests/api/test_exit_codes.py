@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spare.api.exit_codes import ExitCode, document, is_masked
+from spare.api.exit_codes import Blame, ExitCode, blame, document, is_masked
 from spare.api.reasons import ConditionType, EventReason
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,9 @@ def test_the_codes_that_others_rely_on() -> None:
         "WIPE_OUT": 3,
         "STALLED": 4,
         "INEXACT": 5,
+        "POISON": 6,
+        "DEADLINE": 7,
+        "SIGHUP": 129,
         "INTERRUPTED": 130,
         "SIGKILL": 137,
         "SIGTERM": 143,
@@ -39,6 +42,21 @@ def test_the_codes_that_others_rely_on() -> None:
 def test_only_infrastructure_is_masked(code: int, masked: bool) -> None:
     """A script's own exit code ends the job; a death by a signal does not."""
     assert is_masked(code) is masked
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "whom"),
+    [
+        *((None, number, Blame.CRASH) for number in (4, 5, 6, 7, 8, 11, 31)),
+        *((None, number, Blame.INFRASTRUCTURE) for number in (1, 2, 9, 15)),
+        *((code, None, Blame.CRASH) for code in (134, 139, 255)),
+        *((code, None, Blame.INFRASTRUCTURE) for code in (129, 137, 143)),
+        *((code, None, Blame.SCRIPT) for code in (0, 1, 3, 128)),
+    ],
+)
+def test_who_is_to_blame_for_an_end(code: int | None, signal: int | None, whom: Blame) -> None:
+    """What a process does itself speaks against its micro-batch; what is done to it does not (out of memory)."""
+    assert blame(code, signal) is whom
 
 
 def test_codes_are_found_by_number() -> None:

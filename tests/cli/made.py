@@ -35,6 +35,8 @@ def snapshot(**changes: Any) -> Snapshot:
         "loss": 2.5,
         "groups": (group(0), group(1)),
         "masked": 0,
+        "refused": 0,
+        "stalled": False,
         "plan_reason": "start",
         "recoveries": (),
         "exit_code": None,
@@ -73,5 +75,6 @@ def outcome(last: Snapshot | None = None, **changes: Any) -> Outcome:
         "recoveries": (recovery(),),
         "exit_code": 0,
         "folder": FOLDER,
+        "unhappened": (),
     }
     return Outcome(**(fields | changes))

@@ -99,6 +99,20 @@ def test_detection_of_a_scripted_failure_counts_from_the_failure(
     assert end.recoveries[0].total == pytest.approx(total)
 
 
+def test_a_scripted_failure_that_never_happened_is_told() -> None:
+    """A step that was never reached, or a point that was never passed: the run did not test what it was to test."""
+    script = ("group 1: kill@7:reduce", "group 0: pause@3:step=0.5", "group 2: kill@99:compute")
+    happened = {
+        "group-1-abc": [json.dumps({"fault": "kill", "step": 7, "point": "reduce", "at": 1.0}).encode()],
+        "group-0-abc": [json.dumps({"fault": "pause", "step": 3, "point": "step", "at": 2.0}).encode()],
+        "group-2-abc": [json.dumps({"fault": "kill", "step": 9, "point": "compute", "at": 2.0}).encode()],
+    }
+    end = conclude(snapshot(exit_code=0), happened, audit(), FOLDER, None, script)
+
+    assert end.as_json()["unhappened"] == ["group 2: kill@99:compute"]
+    assert any("did not happen" in line and "group 2: kill@99:compute" in line for line in end.lines())
+
+
 def test_a_torn_line_in_a_ledger_is_no_moment() -> None:
     """The one that was hit may have died while it wrote."""
     torn = {"group-1-abc": [b'{"fault":"kill","st']}

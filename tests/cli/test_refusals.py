@@ -49,7 +49,7 @@ def spare(*arguments: str | Path) -> Result:
         (["--set", "spec.redundance=2"], "spec.redundance is not a field of spec"),
         (["--set", "spec.template.spec.containers[1].name=x"], "the job file has no place for it"),
         (["--set", "spec.groups.most=1"], "the job file has no place for it"),
-        (["--set", "spec.podsPerGroup=2"], "must be 1"),
+        (["--set", "spec.podsPerGroup=2"], "spec.podsPerGroup: 2 (allowed today: 1)"),
         (["--set", "spec.onWipeOut=Fetch"], "spec.onWipeOut: Fetch (allowed today: Fail)"),
         (["--set", "spec.spares=1"], "spec.spares: 1 (allowed today: 0)"),
         (["--set", "spec.minGroups=3"], "spec.minGroups: 3 (allowed today: 4)"),

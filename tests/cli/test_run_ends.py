@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sysconfig
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,7 +67,14 @@ def started(folder: Path, command: str, *arguments: str) -> Iterator[Started]:
         assert run.kin.kill(5.0) == []
 
 
-@pytest.mark.parametrize(("sig", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.SIGTERM)])
+@pytest.mark.parametrize(
+    ("sig", "code"),
+    [
+        (signal.SIGINT, ExitCode.INTERRUPTED),
+        (signal.SIGTERM, ExitCode.SIGTERM),
+        (signal.SIGHUP, ExitCode.SIGHUP),
+    ],
+)
 def test_the_first_signal_ends_the_job_cleanly(tmp_path: Path, sig: signal.Signals, code: ExitCode) -> None:
     """Its own exit code, no process left, and plain lines with the place of the logs."""
     with started(tmp_path, "[sleep, '600']") as run:
@@ -112,11 +120,36 @@ def test_the_summary_of_an_interrupted_run_is_one_object_too(tmp_path: Path) -> 
         assert summary["folder"] == str(run.folder)
 
 
-def test_a_reader_that_goes_away_ends_the_run_and_its_processes(tmp_path: Path) -> None:
-    """`spare run ... | head -1`: the next line cannot be written."""
+def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
+    """`spare run ... | head -1`: what comes later cannot be written, and the job is none the worse for it."""
     with started(tmp_path, "[sleep, '600']") as run:
         assert run.process.stdout is not None
+        assert run.process.stderr is not None
         run.process.stdout.close()
         os.kill(run.process.pid, signal.SIGINT)
-        assert run.process.wait(DEADLINE) == 1
+
+        assert run.process.wait(DEADLINE) == ExitCode.INTERRUPTED
+        assert "the output cannot be written any more (Broken pipe)" in run.process.stderr.read()
         assert run.kin.pids() == []
+        summary = json.loads((run.folder / "summary.json").read_text())
+        assert summary["exit_code"] == ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize("after", [0.3, 0.6, None])
+def test_ctrl_c_in_the_first_second_has_its_exit_code(tmp_path: Path, after: float | None) -> None:
+    """While it still loads, and as soon as there is a run folder: no traceback of ours, and nothing is left."""
+    job, runs = str(job_file(tmp_path, groups=2)), tmp_path / "runs"
+    line = [str(SPARE), "run", job, "--runs", str(runs), "--env", "SECRET=1"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        if after is None:
+            wait_for("the run folder", lambda: any(runs.glob("*")) or None)
+        else:
+            time.sleep(after)  # the moment is what is tested
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE)
+
+    if process.returncode == -signal.SIGINT:  # 130 to a shell as well: Python's own end, before our first line
+        assert "in main" not in err
+    else:
+        assert process.returncode == ExitCode.INTERRUPTED, err
+        assert "Traceback" not in err

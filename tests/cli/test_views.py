@@ -52,7 +52,7 @@ def test_a_line_of_progress_comes_again_after_its_pause(capsys: pytest.CaptureFi
     view.state(snapshot())
     now = 101.5
     view.state(snapshot())
-    view.state(snapshot(groups=(group(0, step=8), group(1))))
+    view.state(snapshot(step=8))
 
     assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["step 7", "step 8"]
 
@@ -78,13 +78,6 @@ def test_json_does_not_repeat_what_has_not_changed(capsys: pytest.CaptureFixture
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_the_loss_is_shown_with_the_step_that_it_belongs_to(capsys: pytest.CaptureFixture[str]) -> None:
-    """One group may be told to have committed a step a moment before the others."""
-    JsonLines().state(snapshot(step=7, groups=(group(0, step=8), group(1, step=7)), loss=2.25))
-
-    assert json.loads(capsys.readouterr().out)["step"] == 8
-
-
 def terminal(states: int, **console: Any) -> tuple[Terminal, io.StringIO]:
     out = io.StringIO()
     view = Terminal(Console(file=out, width=120, height=40, force_terminal=True, **console))
@@ -93,8 +86,9 @@ def terminal(states: int, **console: Any) -> tuple[Terminal, io.StringIO]:
         view.begin(RUN)
         view.event(EVENT)
         lost = group(1, state="lost", load=0, reason="worker killed by signal 9")
-        for step in range(states):
-            view.state(snapshot(step=step, groups=(group(0, step=step, still=4.2), lost), loss=4.0 - step / 100))
+        for step in range(1, states + 1):
+            here = (group(0, step=step, still=4.2), group(2, state="done", phase="compute", still=9.0), lost)
+            view.state(snapshot(step=step, groups=here, loss=4.01 - step / 100))
         await asyncio.sleep(0)
         view.note("a note")
         view.end(outcome())
@@ -111,6 +105,7 @@ def test_the_terminal_shows_groups_loss_and_events() -> None:
     for expected in (
         *("gpt/gpt-1", "worker killed by signal 9", "0 1", "████", "GroupLost", "a note", "100", "compute (4 s)"),
         *("loss 4.0000", "3.9800", f"{FOLDER}/group-G.log", "complete: 7 steps", "seconds lost"),
+        "waits for the others",
     ):
         assert expected in text
 
