@@ -109,6 +109,10 @@ class Environment:
     tls: Tls | None
     """The agent's own certificate and whom it believes; None: it listens without TLS (on loopback)."""
     faults: str
+    checkpoint: str | None
+    """Folder for checkpoints, which all groups see; None: none are written."""
+    checkpoint_keep: int
+    """How many of the newest are kept."""
     digests: bool
     """Write a digest of all parameters into the ledger at each commit (costly; tests use it)."""
 
@@ -145,5 +149,7 @@ def read_environment(env: Mapping[str, str] | None = None) -> Environment:
         seed=_whole(env, "SPARE_SEED", 0),
         tls=_tls(env),
         faults=env.get("SPARE_FAULTS", ""),
+        checkpoint=env.get("SPARE_CHECKPOINT") or None,
+        checkpoint_keep=max(1, _whole(env, "SPARE_CHECKPOINT_KEEP", 3)),
         digests=env.get("SPARE_DIGESTS", "") == "1",
     )

@@ -34,6 +34,14 @@ class Ledger:
             except OSError as error:
                 raise LedgerUnwritable(f"the ledger {self._path} cannot be written: {error.strerror}") from error
 
+    def begins(self, origin: int, checkpoint: str) -> None:
+        """What follows belongs to the history that began in epoch `origin`, with that checkpoint (empty: at step 0).
+
+        A ledger that does not say so begins in epoch 1, at step 0.
+        """
+        if origin != 1 or checkpoint:
+            self._write({"origin": origin, "from": checkpoint})
+
     def entering(self, step: int, epoch: int, held: int) -> None:
         """About to enter the reduction of `step` under `epoch` with the micro-batches in `held` (a bit mask)."""
         self._write({"step": step, "epoch": epoch, "enters": f"{held:x}"})

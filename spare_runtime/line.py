@@ -52,6 +52,10 @@ class Line(ABC):
         self._clock, self._leave = clock, leave
         self._moved, self._last = clock(), (0, "starting", 0)
         self._on_plan, self._on_finish = on_plan, on_finish
+        self.on_save: Callable[[wire.Save], None] = lambda _: None
+        """Called for an order to write checkpoints."""
+        self.checkpoints: tuple[str, ...] = ()
+        """What the hello says of complete checkpoints."""
 
     @abstractmethod
     def start(self, store: str) -> None:
@@ -85,6 +89,8 @@ class Line(ABC):
             self._on_plan(message)
         elif isinstance(message, wire.Finish):
             self._on_finish()
+        elif isinstance(message, wire.Save):
+            self.on_save(message)
         elif isinstance(message, wire.Stop):
             self._leave(f"told to stop: {message.reason}", ExitCode.SIGTERM)
 
@@ -144,7 +150,9 @@ class AgentLine(Line):
 
     def start(self, store: str) -> None:
         """Say hello with the address of this worker's store, and listen."""
-        hello = self.report(wire.Hello, store=store, pid=os.getpid(), token=self.env.token)
+        hello = self.report(
+            wire.Hello, store=store, pid=os.getpid(), token=self.env.token, checkpoints=self.checkpoints
+        )
         self._socket.sendall(hello.line())
         self._socket.setblocking(False)
         self._thread.start()

@@ -9,8 +9,17 @@ from collections.abc import Iterator
 
 from spare.api import wire
 from spare.planner import Placement, WipeOut
+from spare_runtime.checkpoint.keeper import LAST_DEADLINE, Keeper
 from spare_runtime.config import Environment
-from spare_runtime.errors import CollectiveFailed, SessionMisuse, SpareError, StateDiverged, StateLost, Superseded
+from spare_runtime.errors import (
+    CheckpointDamaged,
+    CollectiveFailed,
+    SessionMisuse,
+    SpareError,
+    StateDiverged,
+    StateLost,
+    Superseded,
+)
 from spare_runtime.faults import Faults
 from spare_runtime.ledger import Ledger
 from spare_runtime.meeting import Meeting
@@ -49,8 +58,13 @@ class Member:
         self._transfer: Transfer | None = None
         self._from = -1  # the group that the transfer is from
         self._admission: int | None = None
+        self._begun = False
+        """It has met others: what it has is the job's state, and no longer what its script began with."""
         self._store = around.store(env.bind, env.token)
         self.line = around.line(env, self.membership.on_plan, self.membership.on_finish)
+        self.keeper = Keeper(env, clock=around.clock)
+        self.keeper.attach(self.line)
+        self.line.on_save, self.line.checkpoints = self.keeper.on_save, self.keeper.names()
         self.line.start(str(self._store.address))
         self.regroup("to begin with")
 
@@ -150,6 +164,15 @@ class Member:
                 )
             )
 
+    def between_steps(self) -> None:
+        """The step before is done with, the next one has not begun: the moment to write a checkpoint."""
+        self.keeper.between_steps(self.plan, self.training)
+
+    def save(self, deadline: float) -> bool:
+        """Have a checkpoint of the present state before `deadline` seconds are over; whether there is one, as far as
+        it is this group's to write. Between two steps only."""
+        return self.keeper.save_now(self.plan, self.training, deadline)
+
     # --- regroup ----------------------------------------------------------------------------------------------------
 
     def regroup(self, why: str) -> None:
@@ -176,6 +199,13 @@ class Member:
                 self._suspect(error)
                 why = f"after {error}"
                 continue
+            except CheckpointDamaged as error:
+                self.membership.failed()
+                self.line.phase = "failed"
+                self.line.send(self.line.report(wire.Unreadable, name=plan.checkpoint, error=str(error)))
+                why = "that begins with another checkpoint"
+                continue
+            self._begun = True
             self.membership.go_on()
             self.line.phase = "compute"
             todo, step = self.training.todo.bit_count(), self.training.committed
@@ -184,8 +214,12 @@ class Member:
 
     def _meet(self, plan: wire.Plan, meeting: Meeting, seconds: dict[str, float]) -> Outcome:
         if plan.admission != self._admission:
-            if self._admission is not None or plan.admission != plan.origin:
+            if self._begun or plan.admission != plan.origin:
                 self.training.forget()
+            else:
+                self.keeper.begin(plan, self.training)
+                self.line.step, self.line.phase = self.training.committed, "rendezvous"
+            self.training.begins(plan.origin, plan.checkpoint)
             self._admission = plan.admission
         self.training.buffers.expect(plan.placement.groups * plan.micro_batches)
         began = self._around.clock()
@@ -269,6 +303,7 @@ class Member:
         while True:
             if not self._loaded_at_the_end():
                 continue
+            self.save(LAST_DEADLINE)
             line.phase = "done"
             sha = training.digest()
             line.send(line.report(wire.Done, step=training.committed, digest=sha, loss=training.loss))

@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from spare.api.checkpoint import Data, Terms
 from spare_runtime.config import read_environment
 from spare_runtime.errors import SessionMisuse
 from spare_runtime.ledger import Ledger
@@ -44,7 +45,7 @@ class Session:
         model: torch.nn.Module,
         optimizer: Steppable | Iterable[Steppable],
         *,
-        micro_batch_size: int = 1,
+        micro_batch_size: int | None = None,
         on_gradients: Callable[[], None] | None = None,
         seed: int | None = None,
         reduction: str = "float",
@@ -54,7 +55,9 @@ class Session:
         Args:
             model: Those of its parameters that require a gradient when the session is entered are trained.
             optimizer: One or several, anything with a `step()`; the session calls it at each commit.
-            micro_batch_size: Samples in a micro-batch; gives `Micro.samples` its length.
+            micro_batch_size: Samples in a micro-batch; gives `Micro.samples` its length. Default: 1, for scripts that
+                find their data by step, shard and index; only one that says it can be gone on with from a checkpoint
+                of another division into groups and micro-batches.
             on_gradients: Called with the reduced gradient in place, before the optimizers step: for clipping.
             seed: Of the job; default: the job file's.
             reduction: `float` sums gradients in their own dtype, so that the last bits depend on who computed what.
@@ -65,7 +68,7 @@ class Session:
             ValueError: micro_batch_size is less than 1, or there is no such reduction.
             BadEnvironment: not started by a SPARe backend.
         """
-        if micro_batch_size < 1:
+        if micro_batch_size is not None and micro_batch_size < 1:
             raise ValueError(f"micro_batch_size must be at least 1, not {micro_batch_size}")
         if reduction not in REDUCTIONS:
             raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
@@ -73,6 +76,7 @@ class Session:
         self._model = model
         self._optimizers: list[Steppable] = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
         self._micro_batch_size = micro_batch_size
+        self._data: list[Data] = []
         self._on_gradients = on_gradients
         self._env = read_environment()
         self.seed = self._env.seed if seed is None else seed
@@ -149,8 +153,11 @@ class Session:
         Raises:
             SessionMisuse: the loop body left a step unfinished.
         """
+        self._member.keeper.agree(self._terms())  # also where all steps are committed already
         while self.committed < until:
             number = self.committed
+            self._member.keeper.agree(self._terms())
+            self._member.between_steps()
             yield Step(self, number)
             if self.committed == number:
                 raise SessionMisuse(f"the loop left step {number} before all its micro-batches were computed")
@@ -182,13 +189,16 @@ class Session:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         workers: int = 0,
         prefetch: int = 2,
+        name: str | None = None,
     ) -> Loader:
         """Batches of a map-style data set by micro-batch, `loader[micro]`: each sample once per pass, in seeded order.
 
-        Arguments are those of `spare_runtime.loader.Loader`.
+        Arguments are those of `spare_runtime.loader.Loader`, and `name`: what the data are called in a checkpoint,
+        which can only be gone on from with the same ones (default: the name of their class).
         """
         loader = Loader(dataset, self._upcoming, self.seed, collate=collate_fn, workers=workers, prefetch=prefetch)
         self._loaders.append(loader)
+        self._data.append(Data(name or type(dataset).__qualname__, len(dataset)))
         return loader
 
     def register(self, name: str, thing: Stateful) -> None:
@@ -208,14 +218,21 @@ class Session:
             raise SessionMisuse(f"register({name!r}): the name {taken}")
         self._registered[name] = thing
 
+    def _terms(self) -> Terms:
+        size = self._micro_batch_size
+        if size is None and self._data:
+            size = 1  # a loader counts in samples
+        return Terms(self.groups, self.micro_batches, size, self.seed, tuple(self._data))
+
     def _upcoming(self) -> Iterator[Micro]:
         member = self._member
         for step, bit in member.training.upcoming(member.schedule()):
             yield self._micro(step, bit)
 
     def _micro(self, step: int, bit: int) -> Micro:
-        size = self._micro_batch_size
-        first = (step * self._member.micro_batches + bit) * size
+        size = self._micro_batch_size or 1
+        begun, used = self._member.training.anchor
+        first = used + ((step - begun) * self._member.micro_batches + bit) * size
         shard, index = divmod(bit, self.micro_batches)
         return Micro(step, shard, index, range(first, first + size))
 

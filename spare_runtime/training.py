@@ -75,6 +75,8 @@ class Training:
         self.reduced: int | None = None
         """Epoch of the reduction of the step in flight whose complete result is in W."""
         self.registered: dict[str, Stateful] = {}
+        self.anchor = (0, 0)
+        """(step, samples used by then) from which on every step uses as many samples: the last change of division."""
         self._computed = self._again = 0
         self._optimizers = list(optimizers)
         self._on_gradients = on_gradients
@@ -116,6 +118,7 @@ class Training:
             "random": torch.get_rng_state(),
             "scales": list(self.buffers.scales()),
             "begun_again": self.begun_again,
+            "anchor": list(self.anchor),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -136,7 +139,12 @@ class Training:
         torch.set_rng_state(state["random"])
         self.buffers.take_scales(state["scales"])
         self.begun_again = state["begun_again"]
+        self.anchor = (state["anchor"][0], state["anchor"][1])
         self.committed, self.loss, self.whole = state["committed"], state["loss"], True
+
+    def begins(self, origin: int, checkpoint: str) -> None:
+        """What follows belongs to the history of that start or restart."""
+        self._ledger.begins(origin, checkpoint)
 
     def add(self, bit: int) -> None:
         """Micro-batch `bit` is in L now."""

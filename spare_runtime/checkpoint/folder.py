@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,8 +72,11 @@ class Folder:
             raise CheckpointDamaged(f"checkpoint {name} in {self.path}: its manifest is that of {manifest.name}")
         return manifest
 
-    def verify(self, name: Name, below: str = "") -> Manifest:
-        """Compare the files of a checkpoint, or of its folder `below`, with their digests.
+    def __contains__(self, name: Name) -> bool:
+        return self._whole(name)
+
+    def verify(self, name: Name, below: str = "", progress: Callable[[], None] = lambda: None) -> Manifest:
+        """Compare the files of a checkpoint, or of its folder `below`, with their digests; `progress` is called often.
 
         Raises:
             CheckpointDamaged: naming the first file that is not what was written.
@@ -82,7 +85,7 @@ class Folder:
         for each, file in sorted(manifest.files.items()):
             if each.startswith(below):
                 try:
-                    found = digest(self.path / str(name) / each)
+                    found = digest(self.path / str(name) / each, progress)
                 except OSError as error:
                     raise CheckpointDamaged(f"checkpoint {name} in {self.path}: {error}") from error
                 if found != file:
@@ -165,8 +168,8 @@ class Folder:
         return whole[:keep]
 
 
-def digest(path: Path) -> File:
-    """Length and SHA-256 of a file.
+def digest(path: Path, progress: Callable[[], None] = lambda: None) -> File:
+    """Length and SHA-256 of a file; `progress` is called for each block.
 
     Raises:
         OSError: it cannot be read.
@@ -176,6 +179,7 @@ def digest(path: Path) -> File:
         while block := file.read(_BLOCK):
             sha.update(block)
             size += len(block)
+            progress()
     return File(size, sha.hexdigest())
 
 

@@ -1,0 +1,190 @@
+"""A worker's part in checkpoints: what it can begin with, when it writes one, and whether the script still fits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from spare.api import wire
+from spare.api.checkpoint import Manifest, Name, Shape, Terms, mismatch, refusal, tag_of
+from spare_runtime.checkpoint import tensors
+from spare_runtime.checkpoint.folder import Folder
+from spare_runtime.checkpoint.writer import Failed, Saved, Writer
+from spare_runtime.config import Environment
+from spare_runtime.errors import CheckpointDamaged, CheckpointMismatch, SessionMisuse
+from spare_runtime.line import Line
+from spare_runtime.training import Training
+
+LAST_DEADLINE = 1800.0
+"""Seconds that the end of a job may wait for its last checkpoint."""
+
+
+def shapes_of(model: torch.nn.Module) -> dict[str, Shape]:
+    """Sizes and dtypes of all parameters and buffers."""
+    found = model.state_dict()
+    return {
+        name: (tuple(value.shape), str(value.dtype).split(".")[1])
+        for name, value in found.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+class Keeper:
+    """Without a path in the environment everything here does nothing."""
+
+    def __init__(self, env: Environment, rank: int = 0, ranks: int = 1, clock: Callable[[], float] = time.monotonic):
+        """Nothing is read or written yet.
+
+        Args:
+            env: Names the path.
+            rank: Of this process within its group.
+            ranks: Processes of the group.
+            clock: Seconds.
+        """
+        self._group, self._rank, self._ranks, self._clock = env.group, rank, ranks, clock
+        self._folder = Folder(Path(env.checkpoint)) if env.checkpoint else None
+        self._writer: Writer | None = None
+        if self._folder is not None:
+            self._writer = Writer(self._folder, env.checkpoint_keep, env.uid, self._came, rank)
+        self._orders = threading.Lock()
+        self._due: float | None = None
+        self._period = float("inf")
+        self._line: Line | None = None
+        self._begun_from: Manifest | None = None
+        self._newest: Name | None = None
+        """Written, or begun with: there is nothing to be gained by writing this one."""
+        self._terms: Terms | None = None
+
+    # --- the line ---------------------------------------------------------------------------------------------------
+
+    def names(self) -> tuple[str, ...]:
+        """The newest complete ones, newest first, for the hello."""
+        return () if self._folder is None else tuple(map(str, self._folder.complete()))
+
+    def attach(self, line: Line) -> None:
+        """Report on this line."""
+        self._line = line
+
+    def on_save(self, order: wire.Save) -> None:
+        """On the line's thread: the coordinator's standing order."""
+        with self._orders:
+            self._due, self._period = self._clock() + order.due, order.period
+
+    def _came(self, what: Saved | Failed) -> None:
+        """On the writer's thread, mostly."""
+        line = self._line
+        assert line is not None
+        if isinstance(what, Failed):
+            line.send(line.report(wire.Unsaved, step=what.name.step, error=what.error))
+            return
+        fields = {"staged": what.staged, "seconds": what.seconds, "size": what.size}
+        line.send(line.report(wire.Saved, name=str(what.name), **fields))
+
+    # --- beginning --------------------------------------------------------------------------------------------------
+
+    def begin(self, plan: wire.Plan, training: Training) -> None:
+        """Take over the checkpoint that a plan begins with, if it names one.
+
+        Raises:
+            CheckpointDamaged: it is not there, or not what was written; the training is as it was.
+            CheckpointMismatch: it is of another model; the text names what differs.
+        """
+        if not plan.checkpoint:
+            return
+        name = Name.parse(plan.checkpoint)
+        if self._folder is None:
+            raise CheckpointDamaged(f"checkpoint {name}: this process was started without SPARE_CHECKPOINT")
+        part = f"rank-{self._rank}"
+        manifest = self._folder.verify(name, f"{part}/", self._progress)
+        if manifest.ranks != self._ranks:
+            raise CheckpointMismatch(
+                f"a group has {self._ranks} ranks, and checkpoint {name} was written by one of {manifest.ranks}: its "
+                "parts fit the same number only"
+            )
+        if self._rank == 0 and (text := mismatch(manifest.model, shapes_of(training.model))) is not None:
+            raise CheckpointMismatch(f"checkpoint {name} is of another model: {text}")
+        try:
+            state = tensors.read(self._folder.path / str(name) / part)
+        except OSError as error:
+            raise CheckpointDamaged(str(error)) from error
+        try:
+            training.load(state)
+        except (SessionMisuse, ValueError, KeyError, RuntimeError) as error:
+            raise CheckpointMismatch(f"checkpoint {name} does not fit the script: {error}") from error
+        training.anchor = (manifest.step, manifest.samples)
+        self._begun_from, self._newest = manifest, name
+
+    def _progress(self) -> None:
+        """Who loads for long does not hang."""
+        if self._line is not None:
+            self._line.phase = "load"
+            self._line.micros += 1
+
+    def agree(self, terms: Terms) -> None:
+        """Before the first step: how the data are divided now.
+
+        Raises:
+            CheckpointMismatch: the job cannot go on like that from where the checkpoint left off.
+        """
+        if self._terms is None and self._begun_from is not None:
+            text = refusal(self._begun_from.terms, terms)
+            if text is not None:
+                raise CheckpointMismatch(f"checkpoint {self._begun_from.name} cannot be gone on from: {text}")
+        self._terms = terms
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def between_steps(self, plan: wire.Plan, training: Training) -> None:
+        """Begin to write one, if this group is the writer and one is due. The state must not be about to change."""
+        if self._writer is None or plan.writer != self._group or self._writer.busy or not training.whole:
+            return
+        with self._orders:
+            if self._due is None or self._clock() < self._due or self._done(plan, training):
+                return
+            self._due = self._clock() + self._period
+        self._newest = self._name(plan, training)
+        self._writer.begin(training.state(), self._manifest(plan, training))
+
+    def save_now(self, plan: wire.Plan, training: Training, deadline: float) -> bool:
+        """Write one of the present state and wait for it, at most `deadline` seconds.
+
+        Returns:
+            Whether the state is safe: by this group, or by whom the plan names for it.
+        """
+        if self._writer is None or self._folder is None or self._terms is None or not training.whole:
+            return False
+        if training.committed == 0 or self._stale(training) or plan.writer != self._group:
+            return True
+        if self._name(plan, training) in self._folder:
+            return True
+        came = self._writer.save(training.state(), self._manifest(plan, training), deadline)
+        return isinstance(came, Saved)
+
+    def _done(self, plan: wire.Plan, training: Training) -> bool:
+        return training.committed == 0 or self._name(plan, training) == self._newest or self._stale(training)
+
+    def _stale(self, training: Training) -> bool:
+        """Nothing was committed since the checkpoint that this history began with."""
+        return self._begun_from is not None and training.committed == self._begun_from.step
+
+    def _name(self, plan: wire.Plan, training: Training) -> Name:
+        return Name(plan.origin, training.committed, tag_of(plan.job))
+
+    def _manifest(self, plan: wire.Plan, training: Training) -> Manifest:
+        terms = self._terms
+        assert terms is not None
+        step, samples = training.anchor
+        return Manifest(
+            name=str(self._name(plan, training)),
+            job=plan.job,
+            epoch=plan.epoch,
+            begun_from=plan.checkpoint or None,
+            terms=terms,
+            samples=samples + (training.committed - step) * terms.samples,
+            model=shapes_of(training.model),
+            ranks=self._ranks,
+        )
