@@ -5,6 +5,7 @@ computes what a failure left missing of the step in flight, ``check`` whether an
 ``theory`` what to expect. No I/O, no clock, no randomness: equal arguments give equal answers, byte for byte.
 """
 
+from spare.planner.fetch import native, reorder_fetching, widened
 from spare.planner.judge import check, check_patch, check_ranges
 from spare.planner.microbatches import Range, mask_of, ranges_of
 from spare.planner.patch import patch
@@ -52,14 +53,17 @@ __all__ = [
     "mean_depth",
     "micro_bound",
     "micro_cap",
+    "native",
     "objective",
     "patch",
     "place",
     "ranges_of",
     "recommended_redundancy",
     "reorder",
+    "reorder_fetching",
     "room",
     "speed_cap",
     "whole_healthy",
     "whole_reorder",
+    "widened",
 ]

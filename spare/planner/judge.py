@@ -50,11 +50,13 @@ def _never_raises(rules: Callable[_P, list[str]]) -> Callable[_P, tuple[str, ...
 
 
 @_never_raises
-def check(plan: object) -> list[str]:
+def check(plan: object, native: int | None = None) -> list[str]:
     """Every rule that a schedule breaks.
 
     Args:
         plan: a ``Schedule``, or the mapping that ``Schedule.to_json`` gives.
+        native: how many of the placement's layers hold the job's data; None: all of them. What is computed in layers
+            beyond has to be fetched, which is allowed only while some shard has no live host in the first ones.
 
     Returns:
         One sentence per broken rule, naming up to five offenders; empty for a valid schedule. The rules: the placement
@@ -76,6 +78,8 @@ def check(plan: object) -> list[str]:
     broken = broken or _placement_rules(facts)
     broken = broken or _live_rules(facts) + _shape_rules(facts)
     broken = broken or _count_rules(facts)
+    if not broken and native is not None:
+        broken = _fetch_rules(facts, native)
     if not broken and isinstance(plan, Schedule):
         broken = _derived_rules(plan)
     return broken
@@ -215,6 +219,17 @@ def _count_rules(facts: _Facts) -> list[str]:
         bound = -(-n * m // len(live))
         broken.append(f"cap is {facts.cap}; no schedule is below ceil({n} * {m} / {len(live)}) = {bound}")
     return broken
+
+
+def _fetch_rules(facts: _Facts, native: int) -> list[str]:
+    """Nothing is fetched without need, and the job's own layers are the first ones."""
+    n, r, live = facts.groups, facts.redundancy, set(facts.live)
+    if not _whole(native) or not 1 <= native <= r:
+        return [f"native is {native!r}; allowed is 1 to the placement's redundancy, {r}"]
+    hosted = [any(facts.ring[(i - o) % n] in live for o in facts.offsets[:native]) for i in range(n)]
+    if r > native and all(hosted):
+        return ["shards are fetched though each has a live host"]
+    return []
 
 
 def _derived_rules(plan: Schedule) -> list[str]:
