@@ -62,6 +62,7 @@ docs: $(STAMP) ## write the documents that are made from code
 .PHONY: manifests
 manifests: $(STAMP) ## write the custom resource definition, which is made from code
 	$(BIN)/python -c 'from spare.api.crd import document; print(document(), end="")' > manifests/crd/sparejobs.yaml
+	cp manifests/crd/sparejobs.yaml charts/spare/files/
 
 .PHONY: bench
 bench: bench-planner bench-recovery ## all measurements

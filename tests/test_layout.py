@@ -20,6 +20,7 @@ LONGEST = 400
 
 LONG_FOR_A_REASON: dict[str, str] = {
     "manifests/crd/sparejobs.yaml": "made from code; one definition is one object",
+    "charts/spare/files/sparejobs.yaml": "the same; a chart cannot read files outside of it",
 }
 """Files of ours above the limit, each with the reason why it must not be split."""
 

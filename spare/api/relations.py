@@ -21,9 +21,12 @@ Validation = dict[str, Any]
 FIXED: Final = ("groups", "podsPerGroup", "procPerPod", "redundancy", "microBatches", "scheduler", "placement", "seed")
 """Fields of the spec that never change: they decide which samples a step consists of, and who holds which shard."""
 
-WHILE_SUSPENDED: Final = ("template", "detection", "reduction", "minGroups", "spares", "checkpoint")
-"""Fields that reach a pod when it is made: they may change while there are none. A queue such as Kueue sets node
-selectors and tolerations in the template when it lets a job go."""
+WHILE_SUSPENDED: Final = (
+    *("template", "detection", "reduction", "minGroups", "spares", "checkpoint"),
+    *("onWipeOut", "onPoison", "onStraggler"),
+)
+"""Fields that are read when a job starts or resumes: they may change while it has no pods. A queue such as Kueue sets
+node selectors and tolerations in the template when it lets a job go. Left is runPolicy, which may always change."""
 
 
 def _same(name: str) -> str:
@@ -44,7 +47,7 @@ def _fixed(name: str) -> Validation:
 def _while_suspended(name: str) -> Validation:
     return {
         "rule": f"oldSelf.runPolicy.suspend || ({_same(name)})",
-        "message": f"spec.{name} can be changed only while spec.runPolicy.suspend is true: pods are made of it",
+        "message": f"spec.{name} can be changed only while spec.runPolicy.suspend is true",
         "fieldPath": f".{name}",
         "reason": "FieldValueForbidden",
     }

@@ -1,0 +1,119 @@
+"""Chart, manifests and images name the same things, and every sample is a valid job."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from spare.api.job import KIND, load_job
+from spare_operator import cluster
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "spare"
+MANIFESTS = ROOT / "manifests"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+SAMPLES = sorted(path for path in (MANIFESTS / "samples").glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    """The objects in a file."""
+    return [each for each in yaml.safe_load_all(path.read_text()) if each]
+
+
+def rules(overlay: str, kind: str) -> dict[tuple[str, str], set[str]]:
+    """Verbs by (group, resource) of the role that the operator works under."""
+    (role,) = (each for each in documents(MANIFESTS / "overlays" / overlay / "roles.yaml") if each["kind"] == kind)
+    return {
+        (group, resource): set(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def test_the_charts_definition_is_the_manifests() -> None:
+    """Byte for byte: `make manifests` writes both."""
+    assert (CHART / "files" / "sparejobs.yaml").read_text() == (MANIFESTS / "crd" / "sparejobs.yaml").read_text()
+
+
+def test_all_versions_are_the_projects() -> None:
+    """Chart, image tags in manifests and samples: one release is one number."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    assert f"newTag: {VERSION}" in (MANIFESTS / "base" / "kustomization.yaml").read_text()
+    for path in SAMPLES:
+        assert re.findall(r"image: (\S+)", path.read_text()) == [f"spare/trainer:{VERSION}"], path
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_every_sample_is_a_valid_job(path: Path) -> None:
+    """Named as its file, and listed in the kustomization; read as strictly as `spare run` reads."""
+    (job,) = (each for each in documents(path) if each["kind"] == KIND)
+
+    assert load_job(json.dumps(job)).metadata.name == path.stem
+    assert path.name in yaml.safe_load((MANIFESTS / "samples" / "kustomization.yaml").read_text())["resources"]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples_run_under_the_restricted_standard(path: Path) -> None:
+    """A namespace that enforces Pod Security's strictest profile lets them in."""
+    (job,) = (each for each in documents(path) if each["kind"] == KIND)
+    spec = job["spec"]["template"]["spec"]
+
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_roles_name_what_the_operator_touches_and_nothing_else() -> None:
+    """No star, no kind that the operator does not use, and none that it uses is missing."""
+    wide = rules("cluster", "ClusterRole")
+    narrow = rules("single-namespace", "Role")
+    kinds = [each for each in vars(cluster).values() if isinstance(each, cluster.Kind) and each is not cluster.LEASES]
+    used = {(each.api.rpartition("/")[0], each.plural) for each in kinds} | {("spare.training", "sparejobs/status")}
+
+    assert set(wide) == used
+    assert {key: verbs for key, verbs in wide.items() if key != ("", "nodes")} == narrow
+    assert all("*" not in {*key, *verbs} for key, verbs in wide.items())
+    assert wide["", "nodes"] == {"get", "list", "watch"}
+
+
+def test_every_value_of_the_chart_is_in_its_schema() -> None:
+    """And nothing else: a misspelt value is an error at install, not silence."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def check(place: dict[str, Any], values: dict[str, Any], path: str) -> None:
+        assert place.get("additionalProperties") is False, path
+        assert set(values) == set(place["properties"]) - {"global"}, path
+        for name, value in values.items():
+            if isinstance(value, dict) and "properties" in place["properties"][name]:
+                check(place["properties"][name], value, f"{path}.{name}")
+
+    check(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "")
+
+
+def test_watch_timeouts_are_values_and_in_order() -> None:
+    """Server before client, as the operator asks for (field case F53); both ways of installing set the same."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["watch"]
+    arguments = (MANIFESTS / "base" / "deployment.yaml").read_text()
+
+    assert values == {"server": 120, "client": 150, "connect": 5}
+    for name, flag in (("server", "server"), ("client", "client"), ("connect", "connect")):
+        assert f"--watch-{flag}-timeout={values[name]}" in arguments
+
+
+def test_nothing_needs_a_webhook() -> None:
+    """No webhook, no certificate of it, no finalizer: what is installed holds nobody up (field cases F40, F52)."""
+    for folder in (CHART, MANIFESTS):
+        for path in folder.rglob("*.*"):
+            text = path.read_text()
+            assert "WebhookConfiguration" not in text, path
+            assert "finalizers" not in text, path
