@@ -104,6 +104,9 @@ class Pods:
         texts = {
             "SPARE_JOB": str(self.job),
             "SPARE_GROUP": str(group),
+            "SPARE_POD": str(pod),
+            "SPARE_PODS": str(spec.pods_per_group),
+            "SPARE_PROCS": str(spec.proc_per_pod),
             "SPARE_UID": incarnation,
             "SPARE_PORT": str(self.port),
             "SPARE_SEED": str(spec.seed),

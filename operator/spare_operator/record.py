@@ -15,13 +15,13 @@ from pydantic import ValidationError
 
 from spare.api.status import Status
 from spare.control.plan import Plan
+from spare.coordinator.actor import PLAN_DOCUMENT
 from spare_operator import names
 from spare_operator.cluster import CONFIG_MAPS, JOBS, ApiError, Body, Cluster, Conflict, Exists, NotFound
 from spare_operator.pod import JobKey
 
 logger = logging.getLogger(__name__)
 
-_PLAN: Final = "plan.json"
 _AGAIN: Final = 2.0
 """Pause before a write that the API server did not take for a minute is tried once more, seconds."""
 
@@ -62,10 +62,10 @@ class Record:
         return cls(cluster, job, body, plan_map)
 
     @property
-    def plan(self) -> Plan | None:
-        """The recorded plan. Raises ValueError if what stands there is none."""
-        text = (self._map or {}).get("data", {}).get(_PLAN)
-        return Plan.from_json(text) if text else None
+    def plan(self) -> str | None:
+        """The recorded plan, as the coordinator wrote it; None before the first."""
+        text: str | None = (self._map or {}).get("data", {}).get(PLAN_DOCUMENT)
+        return text
 
     @property
     def status(self) -> Status:
@@ -103,13 +103,14 @@ class Record:
                 await asyncio.sleep(_AGAIN)
 
     async def _put_plan(self, plan: Plan, text: str) -> None:
-        data = {_PLAN: text, "epoch": str(plan.epoch), "digest": plan.digest}
+        data = {PLAN_DOCUMENT: text, "epoch": str(plan.epoch), "digest": plan.digest}
         name = names.plan_map(self._job.name)
         while True:
-            written = int((self._map or {}).get("data", {}).get("epoch", "0"))
-            if self._map is not None and self._map["data"].get("digest") == plan.digest:
+            there = (self._map or {}).get("data", {})
+            if there == data:
                 return  # our own write, whose answer was lost
-            if written >= plan.epoch:
+            written = int(there.get("epoch", "0"))
+            if written > plan.epoch or (written == plan.epoch and there.get("digest") != plan.digest):
                 raise Outrun(f"{self._job}: plan {written} is recorded already; plan {plan.epoch} is not pushed")
             try:
                 if self._map is None:

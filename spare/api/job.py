@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -13,7 +14,18 @@ from spare.api.rule import JOB_NAME, NAMESPACE
 from spare.api.spec import Spec, Strict
 from spare.api.template import Trainer
 
-__all__ = ["API_VERSION", "KIND", "JobFileError", "Metadata", "Problem", "SPAReJob", "Spec", "Trainer", "load_job"]
+__all__ = [
+    "API_VERSION",
+    "KIND",
+    "JobFileError",
+    "Metadata",
+    "Problem",
+    "SPAReJob",
+    "Spec",
+    "Trainer",
+    "load_job",
+    "load_object",
+]
 
 API_VERSION = "spare.training/v1alpha1"
 KIND = "SPAReJob"
@@ -61,6 +73,20 @@ def load_job(text: str) -> SPAReJob:
         return SPAReJob.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as error:
         raise JobFileError(_problems(error, document)) from error
+
+
+def load_object(body: Mapping[str, Any]) -> SPAReJob:
+    """Reads a job as the API server has it: of its metadata, only what names it counts here.
+
+    Raises:
+        JobFileError: as `load_job`, without lines.
+    """
+    meta = {"name": body["metadata"]["name"], "namespace": body["metadata"]["namespace"]}
+    data = {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": body.get("spec")}
+    try:
+        return SPAReJob.model_validate(data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise JobFileError(_problems(error, Document(data, {}))) from error
 
 
 def _problems(error: ValidationError, document: Document) -> list[Problem]:

@@ -47,6 +47,10 @@ class EventReason(_Named):
     QUOTA_EXCEEDED = "QuotaExceeded", "a quota lets too few pods in; it is tried again"
     PODS_NOT_STARTING = "PodsNotStarting", "containers cannot start; the pod and the kubelet's reason are named"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded", "more restarts than runPolicy.backoffLimit allows"
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "the spec breaks rules that the API server does not check; all are named",
+    )
     DEADLINE_EXCEEDED = "DeadlineExceeded", "the job ran longer than runPolicy.activeDeadlineSeconds"
 
 

@@ -62,6 +62,7 @@ class Coordinator:
         wall: Callable[[], float] = time.time,
         recorded: str | None = None,
         incarnation: str | None = None,
+        term: int = 0,
     ) -> None:
         """A coordinator of a new job, or of one that another has begun.
 
@@ -75,13 +76,14 @@ class Coordinator:
             wall: Seconds since 1970.
             recorded: What the backend last recorded as PLAN_DOCUMENT; None begins the job.
             incarnation: Of this coordinator, for the agents' logs; default: a fresh one.
+            term: Number of its leadership, where coordinators follow each other (`wire.Attach.term`).
 
         Raises:
             ValueError: `recorded` is damaged, or of another job.
         """
         self._config = config
         self._backend = backend
-        self._identity = Identity(config.job, token, incarnation or uuid.uuid4().hex)
+        self._identity = Identity(config.job, token, incarnation or uuid.uuid4().hex, term)
         self._transport = transport or Tcp()
         self._observers = tuple(observers)
         self._clock = clock

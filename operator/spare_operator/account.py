@@ -1,0 +1,142 @@
+"""The status that a job's state makes. Pure; the one place where our conditions are decided."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from spare.api.exit_codes import ExitCode
+from spare.api.reasons import ConditionType, EventReason
+from spare.api.status import Condition, Groups, LastReorder, Status, with_state
+from spare.control.plan import Plan
+from spare.control.state import GroupState, JobState, State
+from spare.planner import reorder
+
+LONGEST: Final = 4000
+"""Characters of a message: a traceback's end is cut, the object stays small."""
+_ENDS: Final = {
+    ExitCode.COMPLETE: EventReason.COMPLETED,
+    ExitCode.USER_ERROR: EventReason.USER_ERROR,
+    ExitCode.WIPE_OUT: EventReason.WIPE_OUT,
+    ExitCode.STALLED: EventReason.STALLED,
+    ExitCode.INEXACT: EventReason.DIVERGED,
+}
+_PRESENT: Final = (GroupState.STARTING, GroupState.READY, GroupState.JOINING)
+_AT_WORK: Final = (GroupState.ACTIVE, GroupState.DONE)
+
+
+def status_of(
+    state: State,
+    before: Status,
+    now: datetime,
+    *,
+    generation: int,
+    wall: float,
+    moved: int = 0,
+    waits: tuple[str, str] | None = None,
+) -> Status:
+    """What is to be written.
+
+    Args:
+        state: the job's.
+        before: the status that stands there; what we do not know better stays.
+        now: UTC.
+        generation: metadata.generation of the spec that the job runs by.
+        wall: seconds since 1970 when the state's clock showed 0.
+        moved: micro-batches that survivors exchanged for the newest plan that answers a failure.
+        waits: (reason, message) for which no group trains yet, where the backend knows one.
+    """
+    plan = state.plan
+    changes: dict[str, object] = {
+        "observed_generation": generation,
+        "groups": _groups(state),
+        "masked": state.masked,
+        "restarts": state.restarts,
+        "conditions": _conditions(state, before, now, generation, waits),
+    }
+    if plan is not None:
+        changes |= {
+            "epoch": plan.epoch,
+            "digest": plan.digest,
+            "step": max(min((state.groups[g].step for g in state.live), default=state.step), before.step or 0),
+            "depth": round(plan.schedule.depth, 4),
+            "hosts_left": _hosts_left(state, plan),
+            "last_reorder": _last_reorder(state, before, wall, moved),
+        }
+        if before.start_time is None:
+            changes["start_time"] = now
+    if state.ended and before.completion_time is None:
+        changes["completion_time"] = now
+    return before.model_copy(update=changes)
+
+
+def moved_by(before: Plan | None, after: Plan) -> int:
+    """Micro-batches that survivors of one plan exchanged among themselves for the next."""
+    if before is None or before.schedule.placement != after.schedule.placement:
+        return 0
+    return reorder(before.schedule, after.groups).moved
+
+
+def _groups(state: State) -> Groups:
+    kinds = [here.state for here in state.groups]
+    active, joining = sum(kind in _AT_WORK for kind in kinds), sum(kind in _PRESENT for kind in kinds)
+    return Groups(desired=len(kinds), active=active, joining=joining, lost=len(kinds) - active - joining)
+
+
+def _hosts_left(state: State, plan: Plan) -> int:
+    whole = set(state.whole)
+    return min(sum(host in whole for host in hosts) for hosts in plan.schedule.placement.host_table)
+
+
+def _last_reorder(state: State, before: Status, wall: float, moved: int) -> LastReorder | None:
+    open_, closed = state.recovering, state.recoveries
+    if open_ is not None:
+        time, reason, seconds = open_.decided, open_.reason, None
+    elif closed:
+        last = closed[-1]
+        time, reason = last.decided, last.reason
+        seconds = None if last.committed is None else round(last.committed - last.sign, 3)
+    else:
+        return before.last_reorder
+    at = datetime.fromtimestamp(wall + time, UTC).replace(microsecond=0)
+    return LastReorder(time=at, reason=reason[:LONGEST], seconds=seconds, moved=moved)
+
+
+def _conditions(
+    state: State, before: Status, now: datetime, generation: int, waits: tuple[str, str] | None
+) -> tuple[Condition, ...]:
+    kind, reason, message, degraded = _judged(state, before, waits)
+    return with_state(
+        before.conditions,
+        kind,
+        reason=reason,
+        message=message[:LONGEST],
+        now=now,
+        generation=generation,
+        degraded=degraded,
+    )
+
+
+def _judged(state: State, before: Status, waits: tuple[str, str] | None) -> tuple[ConditionType | None, str, str, bool]:
+    """(what holds, reason, message, degraded)."""
+    if state.ended:
+        code = ExitCode(state.exit_code or 0)
+        kind = ConditionType.COMPLETE if state.job is JobState.COMPLETE else ConditionType.FAILED
+        return kind, _ENDS.get(code, EventReason.INTERRUPTED), state.verdict, False
+    plan = state.plan
+    if plan is None or not _trains(state, before, plan):
+        reason, message = waits or (EventReason.POD_CREATED, _starting(state))
+        return None, reason, message, False
+    if state.job is JobState.DEGRADED:
+        return ConditionType.RUNNING, EventReason.GROUP_LOST, plan.reason, True
+    return ConditionType.RUNNING, EventReason.STARTED, plan.reason, False
+
+
+def _trains(state: State, before: Status, plan: Plan) -> bool:
+    """Whether the first plan has reached a group; once it has, an operator that comes back need not see it again."""
+    return (before.step is not None and before.step > 0) or any(state.groups[g].running > 0 for g in plan.groups)
+
+
+def _starting(state: State) -> str:
+    ready = sum(here.state is GroupState.READY for here in state.groups)
+    return f"{ready} of {len(state.groups)} groups are ready"

@@ -1,0 +1,274 @@
+"""Groups as pods: makes them, tells what becomes of them, deletes them. The Kubernetes side of a coordinator.
+
+A group's start is an *incarnation*: its pods carry the same mark and live and die together. Of each group one
+incarnation is the chosen one; pods of any other are deleted and never spoken of. What a watch tells and what a list has
+go the same way and are told to the coordinator once, so it does not matter which comes first, how often, or if one is
+lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Final
+
+from spare.api import wire
+from spare.control.signal import AgentGone, AgentUp, Report, Signal
+from spare.coordinator.backend import Emit
+from spare_operator import names
+from spare_operator.cluster import PODS, ApiError, Body, Cluster, NotFound, NotLeading
+from spare_operator.nodes import Nodes
+from spare_operator.pod import Pods
+from spare_operator.seen import Seen, read_pod
+from spare_operator.start import Starting
+
+logger = logging.getLogger(__name__)
+
+LOOK: Final = 5.0
+"""Seconds between two lists of the job's pods: how late what a watch lost is noticed."""
+
+
+class KubernetesBackend:
+    """`spare.coordinator.backend.Backend` on the pods of one job. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        pods: Pods,
+        nodes: Nodes,
+        *,
+        members: Mapping[int, str],
+        record: Callable[[str], Awaitable[None]],
+        created: Callable[[int, str], None],
+    ) -> None:
+        """
+        Args:
+            cluster: Where the pods are.
+            pods: How they are made.
+            nodes: What is known of the nodes.
+            members: Incarnation of each group in the recorded plan.
+            record: Writes a plan down.
+            created: Told of each pod that was made: (group, name).
+        """
+        self._cluster, self._pods, self._nodes = cluster, pods, nodes
+        self._members = dict(members)
+        self._record = record
+        self._created = created
+        self._emit: Emit | None = None
+        self._seen: dict[str, Seen] = {}
+        """By the pods' uid: all that exist, as far as we know."""
+        self._past: set[str] = set()
+        """Pods (uid) that are no more: an old list may still have them."""
+        self._told: set[tuple[str, ...]] = set()
+        self._chosen: dict[int, str] = {}
+        self._doomed: set[str] = set()
+        """Incarnations that are to go."""
+        self._starting: dict[int, Starting] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Set to the error if work of ours ends by a defect."""
+
+    # --- Backend ------------------------------------------------------------------------------------------------
+
+    async def open(self, emit: Emit) -> None:
+        """See `Backend.open`. Pods that exist already are adopted (field cases F27, F37)."""
+        self._emit = emit
+        await self._look()
+        self._spawn(self._keep_looking())
+
+    async def create(self, group: int) -> None:
+        """See `Backend.create`. Pods that are there, or are being made, stay; only what is missing is made."""
+        chosen, under_way = self._chosen.get(group), self._starting.get(group)
+        if under_way is not None and not under_way.done:
+            return
+        present = {seen.pod for seen in self._of(group, chosen)}
+        if chosen is None or chosen in self._doomed or not all(seen.live for seen in self._of(group, chosen)):
+            chosen, present = names.incarnation(), set()
+        self._chosen[group] = chosen
+        missing = [pod for pod in range(self._pods.spec.pods_per_group) if pod not in present]
+        if missing:
+            starting = Starting(self._cluster, self._pods, group, chosen, missing)
+            self._starting[group] = starting
+            self._spawn(self._start(starting))
+
+    async def delete(self, group: int, uid: str) -> None:
+        """See `Backend.delete`. The pods get their grace; what of them is left is out of the plan already."""
+        self._doomed.add(uid)
+        starting = self._starting.get(group)
+        if starting is not None and starting.incarnation == uid:
+            starting.cancel()
+        await self._clear()
+
+    async def record(self, name: str, text: str) -> None:
+        """See `Backend.record`."""
+        await self._record(text)
+
+    async def close(self) -> None:
+        """See `Backend.close`, but for the pods: what becomes of them is the run policy's, and not of an operator's."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- what is seen ---------------------------------------------------------------------------------------------
+
+    def see(self, body: Body, *, deleted: bool = False) -> None:
+        """Take note of a pod as a watch has it."""
+        seen = read_pod(body, self._pods.port)
+        if seen is None or seen.uid in self._past or self._emit is None:
+            return
+        if deleted:
+            self._gone(seen)
+        else:
+            self._seen[seen.uid] = seen
+            self._tell(seen)
+        self._changed.set()
+
+    def node_changed(self, node: str) -> None:
+        """Something is wrong with a node: all groups there are told of at once (field cases F05, F32)."""
+        for seen in tuple(self._seen.values()):
+            if seen.node == node:
+                self._tell(seen)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                await self._look()
+                await self._clear()
+            except ApiError as error:
+                logger.warning("%s: its pods could not be listed: %s", self._pods.job, error)
+
+    async def _look(self) -> None:
+        """Read everything again, and tell what is new."""
+        before = set(self._seen)
+        job = self._pods.job
+        bodies = await self._cluster.list(PODS, job.namespace, {names.JOB_UID: job.uid})
+        listed = [seen for body in bodies if (seen := read_pod(body, self._pods.port)) and seen.uid not in self._past]
+        self._seen |= {seen.uid: seen for seen in listed}
+        for uid in before - {seen.uid for seen in listed}:
+            if uid in self._seen and await self._really_gone(self._seen[uid]):
+                self._gone(self._seen[uid])
+        if not self._chosen:
+            self._choose()
+        for seen in listed:
+            self._tell(seen)
+
+    async def _really_gone(self, seen: Seen) -> bool:
+        """A list and a watch are not one: what only one of them lacks is asked for by name."""
+        try:
+            body = await self._cluster.get(PODS, self._pods.job.namespace, seen.name)
+        except NotFound:
+            return True
+        return bool(body["metadata"]["uid"] != seen.uid)
+
+    def _choose(self) -> None:
+        """At the start: which of the pods that are there belong to the job as it was left."""
+        found: dict[int, dict[str, list[Seen]]] = {}
+        for seen in self._seen.values():
+            found.setdefault(seen.group, {}).setdefault(seen.incarnation, []).append(seen)
+        for group, member in self._members.items():
+            self._chosen[group] = member
+            there = {seen.pod for seen in found.get(group, {}).get(member, [])}
+            for pod in range(self._pods.spec.pods_per_group):
+                if pod not in there:
+                    self._say(AgentGone(group, member, "its pod was gone when the operator came back", pod))
+        for group, incarnations in found.items():
+            if group in self._chosen:
+                continue
+            whole = {mark: pods for mark, pods in incarnations.items() if all(seen.live for seen in pods)}
+            if whole:  # the one that is nearest to being complete; the greater mark if they are equal
+                self._chosen[group] = max(whole, key=lambda mark: (len(whole[mark]), mark))
+
+    # --- what is told -----------------------------------------------------------------------------------------------
+
+    def _of(self, group: int, incarnation: str | None) -> list[Seen]:
+        return [s for s in self._seen.values() if s.group == group and s.incarnation == incarnation]
+
+    def _gone(self, seen: Seen) -> None:
+        self._seen.pop(seen.uid, None)
+        self._past.add(seen.uid)
+        if self._chosen.get(seen.group) == seen.incarnation:
+            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, "its pod was deleted", seen.pod))
+
+    def _tell(self, seen: Seen) -> None:
+        """Tell what is new of one pod."""
+        if self._chosen.get(seen.group) != seen.incarnation:
+            self._doomed.add(seen.incarnation)
+            self._changed.set()
+            return
+        if seen.ended is not None:
+            if seen.exit_code:  # so that an error of the script is known as one, though nobody heard its agent
+                self._once(seen, "exited", Report(self._exited(seen)))
+            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, f"its pod ended: {seen.ended}", seen.pod))
+        elif seen.address is not None and seen.leaving is None:
+            zone = self._nodes.zone(seen.node, self._pods.spec.placement.spread_over)
+            up = AgentUp(seen.group, seen.incarnation, seen.address, zone, seen.pod)
+            self._once(seen, "up", up, seen.address)
+
+    def _exited(self, seen: Seen) -> wire.Exited:
+        code = seen.exit_code
+        assert code is not None
+        return wire.Exited(
+            job=str(self._pods.job),
+            epoch=0,
+            uid=seen.incarnation,
+            group=seen.group,
+            pod=seen.pod,
+            rank=seen.pod * self._pods.spec.proc_per_pod,
+            code=code if code < 128 else None,
+            signal=code - 128 if code > 128 else None,
+            tail=f"its pod ended: {seen.ended}",
+        )
+
+    def _once(self, seen: Seen, what: str, signal: Signal, more: str = "") -> None:
+        key = (seen.uid, what, more)
+        if key not in self._told:
+            self._told.add(key)
+            self._say(signal)
+
+    def _say(self, signal: Signal) -> None:
+        assert self._emit is not None, "open comes first"
+        self._emit(signal)
+
+    # --- what is done -----------------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.failure.done():
+            self.failure.set_exception(error)
+
+    async def _start(self, starting: Starting) -> None:
+        async for made in starting.run(self._older_gone):
+            if isinstance(made, dict):
+                self._created(starting.group, made["metadata"]["name"])
+                self.see(made)
+            else:
+                self._say(made)
+        await self._clear()
+
+    async def _older_gone(self, group: int, incarnation: str) -> None:
+        """Wait until no pod of an earlier incarnation of the group exists (field case F48)."""
+        while any(s.group == group and s.incarnation != incarnation for s in self._seen.values()):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _clear(self) -> None:
+        """Delete every pod of an incarnation that is to go. Called again and again, until none is left."""
+        going = [s for s in self._seen.values() if s.incarnation in self._doomed and not s.deleting]
+        await self._delete_all(going)
+
+    async def _delete_all(self, pods: Iterable[Seen]) -> None:
+        for seen in pods:
+            try:
+                await self._cluster.delete(PODS, self._pods.job.namespace, seen.name, uid=seen.uid)
+            except ApiError as error:
+                logger.warning("pod %s could not be deleted, will be tried again: %s", seen.name, error)
+            except NotLeading:
+                return

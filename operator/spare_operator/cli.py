@@ -1,0 +1,74 @@
+"""`spare-operator`: the Kubernetes operator for SPAReJobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+import click
+
+from spare_operator import names
+from spare_operator.logs import set_up
+from spare_operator.serve import serve
+from spare_operator.settings import Settings, Watching
+
+PORT = click.IntRange(1, 65535)
+WHOLE = click.IntRange(1)
+SECONDS = click.FloatRange(min=0.1)
+LEVELS = ["debug", "info", "warning", "error"]
+
+
+def _names(context: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+@click.command(context_settings={"auto_envvar_prefix": "SPARE_OPERATOR", "show_default": True})
+@click.option("--namespaces", default="", metavar="A,B", callback=_names, help="Where to look; empty: everywhere.")
+@click.option("--nodes/--no-nodes", default=True, help="Watch nodes (needs rights on the whole cluster).")
+@click.option("--lease-namespace", default="default", help="Namespace of the Lease that decides who works.")
+@click.option("--lease-name", default="spare-operator", help="Its name.")
+@click.option("--agent-port", type=PORT, default=names.AGENT_PORT, help="Port of the agents in the pods.")
+@click.option("--health-host", default="0.0.0.0", help="Address of /healthz, /readyz and /metrics.")
+@click.option("--health-port", type=click.IntRange(0, 65535), default=8080, help="Its port; 0: the kernel chooses.")
+@click.option("--watch-server-timeout", type=WHOLE, default=Watching.server_timeout, help="See the documentation.")
+@click.option("--watch-client-timeout", type=SECONDS, default=Watching.client_timeout, help="See the documentation.")
+@click.option("--watch-connect-timeout", type=SECONDS, default=Watching.connect_timeout, help="See the documentation.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", help="What is logged.")
+@click.option("--log-json", is_flag=True, help="One JSON object a line.")
+@click.version_option(package_name="spare-training")
+def main(
+    namespaces: tuple[str, ...],
+    nodes: bool,
+    lease_namespace: str,
+    lease_name: str,
+    agent_port: int,
+    health_host: str,
+    health_port: int,
+    watch_server_timeout: int,
+    watch_client_timeout: float,
+    watch_connect_timeout: float,
+    log_level: str,
+    log_json: bool,
+) -> None:
+    """Run SPAReJobs: their pods, their plans, their losses.
+
+    Each option can be given as a variable, too: SPARE_OPERATOR_ and its name, as in SPARE_OPERATOR_LEASE_NAME.
+    """
+    if not watch_server_timeout < watch_client_timeout:
+        raise click.UsageError(
+            f"--watch-client-timeout ({watch_client_timeout:g}) must be longer than --watch-server-timeout "
+            f"({watch_server_timeout}), or every watch ends as if its connection had been lost"
+        )
+    set_up(logging.getLevelNamesMapping()[log_level.upper()], as_json=log_json)
+    settings = Settings(
+        namespaces=namespaces,
+        nodes=nodes,
+        lease_namespace=lease_namespace,
+        lease_name=lease_name,
+        watching=Watching(watch_server_timeout, watch_client_timeout, watch_connect_timeout),
+        agent_port=agent_port,
+        health_host=health_host,
+        health_port=health_port,
+    )
+    sys.exit(asyncio.run(serve(settings)))

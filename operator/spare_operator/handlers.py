@@ -1,0 +1,60 @@
+"""What kopf tells us: bare events, passed on. Nothing is decided here, and nothing of kopf's is written anywhere.
+
+Only `on.event` handlers are used: they need no finalizer and no annotation (field cases F40, F42), and they are neither
+ordered across objects nor retried, so they may only say "look there".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+
+from spare_operator import names
+from spare_operator.jobs import Jobs
+from spare_operator.settings import Watching
+
+
+def registry_of(jobs: Jobs, watching: Watching, *, nodes: bool) -> kopf.OperatorRegistry:
+    """The handlers. `nodes`: whether we may look at nodes, which takes rights on the whole cluster."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.startup(registry=registry)
+    async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure_kopf(settings, watching)
+
+    @kopf.on.login(registry=registry)
+    async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return await kopf.login_via_async_client(**kwargs)
+
+    @kopf.on.cleanup(registry=registry)
+    async def let_go(**_: Any) -> None:
+        await jobs.close()
+
+    @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
+    async def job(event: kopf.RawEvent, **_: Any) -> None:
+        jobs.see(dict(event["object"]), deleted=event["type"] == "DELETED")
+
+    @kopf.on.event("", "v1", "pods", labels={names.JOB_UID: kopf.PRESENT}, registry=registry)
+    async def pod(event: kopf.RawEvent, **_: Any) -> None:
+        jobs.see_pod(dict(event["object"]), deleted=event["type"] == "DELETED")
+
+    if nodes:
+
+        @kopf.on.event("", "v1", "nodes", registry=registry)
+        async def node(event: kopf.RawEvent, **_: Any) -> None:
+            jobs.see_node(dict(event["object"]), deleted=event["type"] == "DELETED")
+
+    return registry
+
+
+def configure_kopf(settings: kopf.OperatorSettings, watching: Watching) -> None:
+    """Kopf's own settings, where its defaults are not for us."""
+    settings.posting.enabled = False  # events are ours to write: log lines are never any (field case F54)
+    settings.peering.standalone = True  # the Lease decides who works
+    settings.scanning.disabled = True  # no rights to list all custom resources and namespaces
+    settings.watching.server_timeout = watching.server_timeout
+    settings.watching.client_timeout = watching.client_timeout
+    settings.watching.connect_timeout = watching.connect_timeout
+    settings.watching.label_selectors["", "v1", "pods"] = f"{names.MANAGED_BY}={names.OPERATOR}"
+    settings.networking.connect_timeout = watching.connect_timeout

@@ -1,0 +1,150 @@
+"""One job, from first sight to its end: read, run, ended, cleaned up. Begun again by every operator that comes after.
+
+What the object says is read at the start and whenever it changes; everything else follows from that and from what was
+recorded, so an operator may die at any point of this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from spare.api.job import JobFileError, load_object
+from spare.api.reasons import ConditionType, EventReason
+from spare.api.spec import Spec
+from spare.api.status import Status, with_state
+from spare_operator.cluster import Body, NotLeading
+from spare_operator.ending import after_the_end, remove_pods
+from spare_operator.pod import JobKey
+from spare_operator.record import JobGone, Outrun, Record
+from spare_operator.surroundings import Surroundings
+from spare_operator.training import Training
+
+logger = logging.getLogger(__name__)
+
+AGAIN = 10.0
+"""Seconds after which a job whose run broke by an error of ours or of the API server's is taken up again."""
+
+
+class Job:
+    """The life of one job under one operator."""
+
+    def __init__(self, surroundings: Surroundings, body: Body) -> None:
+        meta = body["metadata"]
+        self.key = JobKey(meta["namespace"], meta["name"], meta["uid"])
+        self._around = surroundings
+        self._body = body
+        self._changed = asyncio.Event()
+        self.training: Training | None = None
+        """While it runs."""
+
+    def see(self, body: Body) -> None:
+        """Take note of the object as it is now."""
+        if body != self._body:
+            self._body = body
+            self._changed.set()
+
+    def pod(self, body: Body, *, deleted: bool) -> None:
+        """Take note of one of its pods."""
+        if self.training is not None:
+            self.training.pod(body, deleted=deleted)
+
+    def node(self, name: str) -> None:
+        """Something is wrong with a node."""
+        if self.training is not None:
+            self.training.node(name)
+
+    async def run(self) -> None:
+        """To the end of the job, or until we may not act; errors that may pass are tried again."""
+        while True:
+            try:
+                await self._run()
+                return
+            except JobGone:
+                logger.info("%s is gone", self.key)
+                return
+            except NotLeading:
+                return
+            except Outrun as error:
+                logger.error("%s", error)
+                return
+            except Exception:  # one job's trouble is not another's; it is told, and tried again
+                logger.exception("%s: its run broke; taken up again in %.0f s", self.key, AGAIN)
+            await asyncio.sleep(AGAIN)
+
+    @property
+    def _going(self) -> bool:
+        """Whether somebody has deleted it: then nothing is made any more, whatever keeps the object (F41)."""
+        return bool(self._body["metadata"].get("deletionTimestamp"))
+
+    async def _run(self) -> None:
+        record = await Record.read(self._around.cluster, self.key)
+        self._body = record.body
+        while not self._going:
+            spec = self._spec()
+            if record.status.final:
+                await after_the_end(self._around, self.key, spec, record.status)
+                return
+            if isinstance(spec, JobFileError):
+                await record.write_status(self._said(ConditionType.FAILED, EventReason.INVALID_SPEC, str(spec)))
+                continue
+            if spec.run_policy.suspend:
+                await self._suspended(record)
+                continue
+            await self._train(record, spec)
+        raise JobGone(f"{self.key}: deleted")
+
+    def _spec(self) -> Spec | JobFileError:
+        try:
+            return load_object(self._body).spec
+        except JobFileError as error:
+            return error
+
+    def _said(self, kind: ConditionType, reason: EventReason, message: str) -> Callable[[Status], Status]:
+        generation = self._body["metadata"].get("generation", 0)
+
+        def change(before: Status) -> Status:
+            now = datetime.now(UTC).replace(microsecond=0)
+            conditions = with_state(
+                before.conditions, kind, reason=reason, message=message, now=now, generation=generation
+            )
+            changes: dict[str, object] = {"conditions": conditions, "observed_generation": generation}
+            if kind is not ConditionType.SUSPENDED and before.completion_time is None:
+                changes["completion_time"] = now
+            return before.model_copy(update=changes)
+
+        return change
+
+    async def _suspended(self, record: Record) -> None:
+        """No pods, until somebody takes it back."""
+        await remove_pods(self._around.cluster, self.key)
+        text = "runPolicy.suspend is set: there are no pods"
+        await record.write_status(self._said(ConditionType.SUSPENDED, EventReason.SUSPENDED, text))
+        await self._change()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _train(self, record: Record, spec: Spec) -> None:
+        self.training = Training(self._around, self.key, record, spec, self._body["metadata"].get("generation", 0))
+        running = asyncio.get_running_loop().create_task(self.training.run())
+        try:
+            while not running.done():
+                change = asyncio.get_running_loop().create_task(self._change())
+                await asyncio.wait({running, change}, return_when=asyncio.FIRST_COMPLETED)
+                change.cancel()
+                if running.done():
+                    break
+                if self._going:
+                    return
+                now = self._spec()
+                if isinstance(now, Spec) and now.run_policy != spec.run_policy:
+                    self.training.policy(now.run_policy)
+            running.result()
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+            self.training = None

@@ -1,0 +1,192 @@
+"""Tells the world about one job: its status, written when it has changed, and events, after the status they are about.
+
+An observer of the coordinator. It never makes the coordinator wait: what it is told is kept, and written by a task of
+its own. Many changes in a short time make one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+from uuid import uuid4
+
+from spare.api.reasons import EventReason
+from spare.api.status import Status
+from spare.control.plan import Plan
+from spare.control.state import State
+from spare.coordinator.observe import Event, Snapshot
+from spare_operator import names
+from spare_operator.account import moved_by, status_of
+from spare_operator.cluster import EVENTS, ApiError, Body, Cluster, NotFound, NotLeading
+from spare_operator.pod import JobKey
+from spare_operator.record import JobGone, Outrun, Record
+
+logger = logging.getLogger(__name__)
+
+STEP_EVERY: Final = 2.0
+"""Shortest time between two writes that tell of nothing but further steps, seconds."""
+_WARNINGS: Final = frozenset(
+    {
+        *(EventReason.GROUP_LOST, EventReason.WIPE_OUT, EventReason.USER_ERROR, EventReason.DIVERGED),
+        *(EventReason.STALLED, EventReason.POISON, EventReason.QUOTA_EXCEEDED, EventReason.PODS_NOT_STARTING),
+        *(EventReason.BACKOFF_LIMIT_EXCEEDED, EventReason.DEADLINE_EXCEEDED, EventReason.UNHEARD),
+        *(EventReason.REFUSED, EventReason.STRAGGLER),
+    }
+)
+_LONGEST: Final = 1000
+"""Characters of an event's message; Kubernetes takes 1,024."""
+
+
+class Reporter:
+    """`spare.coordinator.observe.Observer` that writes to the API server."""
+
+    def __init__(
+        self, cluster: Cluster, job: JobKey, record: Record, generation: int, state: Callable[[], State | None]
+    ) -> None:
+        """`state`: the job's present state; None while no coordinator runs."""
+        self._cluster, self._job, self._record = cluster, job, record
+        self._generation = generation
+        self._state = state
+        self._events: list[Event] = []
+        self._changed = asyncio.Event()
+        self._created: list[tuple[int, str]] = []
+        self._plan: Plan | None = None
+        self._moved = 0
+        self._wall = time.time() - time.monotonic()
+        self._written = float("-inf")
+        self.waits: tuple[str, str] | None = None
+        """(reason, message) for which no group trains yet."""
+        self.broken: BaseException | None = None
+        """What made further writes impossible: the job is gone, or somebody else writes."""
+
+    # --- told -------------------------------------------------------------------------------------------------------
+
+    def event(self, event: Event) -> None:
+        """See Observer. What is posted: one event for what is lost together, one for the plan that answers it, one for
+        what was made, one for what is back; the rest is for the log (field case F54)."""
+        logger.info("%s: %s: %s", self._job, event.reason, event.text)
+        if event.reason == EventReason.SUSPECTED:
+            return
+        if event.reason == EventReason.REORDERED and not any(e.groups == event.groups for e in self._events):
+            return  # a boundary plan: the return that it prepares is told when it has happened
+        self._events.append(event)
+        self._changed.set()
+
+    def state(self, snapshot: Snapshot) -> None:
+        """See Observer."""
+        self._changed.set()
+
+    def created(self, group: int, pod: str) -> None:
+        """A pod was made."""
+        self._created.append((group, pod))
+        self._changed.set()
+
+    # --- written ------------------------------------------------------------------------------------------------------
+
+    async def write_plan(self, text: str) -> None:
+        """The record of a plan, before anybody is told of it (`Backend.record`)."""
+        await self._record.write_plan(text, self._change)
+
+    async def run(self) -> None:
+        """Write until cancelled, or until nothing can be written any more (`broken`)."""
+        try:
+            while True:
+                await self._changed.wait()
+                await asyncio.sleep(0.05)  # what comes together is written together
+                self._changed.clear()
+                await self._pass()
+        except (JobGone, NotLeading, Outrun) as error:
+            self.broken = error
+
+    async def flush(self) -> None:
+        """Write what is left. Raises as `Record.write_status`."""
+        await self._pass(last=True)
+
+    async def _pass(self, *, last: bool = False) -> None:
+        now = time.monotonic()
+        if not last and not self._events and not self._news():
+            wait = self._written + STEP_EVERY - now
+            if wait > 0:
+                await asyncio.sleep(wait)
+        events, self._events = [*self._gathered(), *self._events], []
+        try:
+            if await self._record.write_status(self._change):
+                self._written = time.monotonic()
+        except ApiError as error:
+            logger.warning("%s: the status could not be written: %s", self._job, error)
+            self._events = [*events, *self._events]
+            self._changed.set()
+            return
+        for event in events:
+            await self._post(event)
+
+    def _news(self) -> bool:
+        """Whether more than a step has changed since the last write."""
+        state, before = self._state(), self._record.status
+        if state is None:
+            return True
+        after = self._change(before)
+        return after.model_copy(update={"step": before.step}) != before
+
+    def _change(self, before: Status) -> Status:
+        state = self._state()
+        if state is None:
+            return before
+        plan = state.plan
+        if plan is not None and (self._plan is None or plan.epoch != self._plan.epoch):
+            if plan.base == plan.epoch:  # one that answers a failure
+                self._moved = moved_by(self._plan, plan)
+            self._plan = plan
+        now = datetime.now(UTC).replace(microsecond=0)
+        return status_of(
+            state,
+            before,
+            now,
+            generation=self._generation,
+            wall=self._wall,
+            moved=self._moved,
+            waits=self.waits,
+        )
+
+    def _gathered(self) -> list[Event]:
+        """One event for all pods made since the last."""
+        created, self._created = self._created, []
+        if not created:
+            return []
+        groups = tuple(sorted({group for group, _ in created}))
+        shown = ", ".join(name for _, name in created[:4]) + (
+            f" and {len(created) - 4} more" if len(created) > 4 else ""
+        )
+        return [Event(time.time(), EventReason.POD_CREATED, f"created {shown}", groups)]
+
+    async def _post(self, event: Event) -> None:
+        at = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        meta = self._job.meta(f"{self._job.name}.{uuid4().hex[:16]}")
+        del meta["ownerReferences"]  # events outlive what they tell of
+        body: Body = {
+            "metadata": meta,
+            "involvedObject": {
+                "apiVersion": f"{names.GROUP}/{names.VERSION}",
+                "kind": names.KIND,
+                "namespace": self._job.namespace,
+                "name": self._job.name,
+                "uid": self._job.uid,
+            },
+            "reason": str(event.reason),
+            "message": event.text[:_LONGEST],
+            "type": "Warning" if event.reason in _WARNINGS else "Normal",
+            "source": {"component": names.OPERATOR},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        try:
+            await self._cluster.create(EVENTS, self._job.namespace, body)
+        except NotFound:
+            pass  # the namespace is on its way out
+        except ApiError as error:
+            logger.warning("%s: an event could not be posted: %s", self._job, error)

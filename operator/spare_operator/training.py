@@ -1,0 +1,124 @@
+"""A job while it trains: its coordinator, its pods, what is reported of it, and what its run policy allows."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from typing import Any
+
+from spare.api.spec import RunPolicy, Spec
+from spare.control.config import Config
+from spare.control.record import read_document
+from spare.control.state import State
+from spare.coordinator.actor import Coordinator
+from spare.planner import recommended_redundancy
+from spare_operator.backend import KubernetesBackend
+from spare_operator.cluster import Body
+from spare_operator.credentials import credentials
+from spare_operator.pod import JobKey, Pods
+from spare_operator.record import Record
+from spare_operator.reporter import Reporter
+from spare_operator.surroundings import Fenced, Surroundings
+
+logger = logging.getLogger(__name__)
+
+CREATE_BACKOFF = 1.0
+"""Seconds before the second start of a group; doubled at each further one, up to a minute (field case F48)."""
+
+
+class Training:
+    """From the first pod to the last order."""
+
+    def __init__(self, around: Surroundings, key: JobKey, record: Record, spec: Spec, generation: int) -> None:
+        self._around, self._key, self._record, self._spec = around, key, record, spec
+        self._policy = spec.run_policy
+        self._coordinator: Coordinator | None = None
+        self._backend: KubernetesBackend | None = None
+        self._reporter = Reporter(around.cluster, key, record, generation, self._state)
+        self._changed = asyncio.Event()
+
+    def pod(self, body: Body, *, deleted: bool) -> None:
+        """Take note of a pod."""
+        if self._backend is not None:
+            self._backend.see(body, deleted=deleted)
+
+    def node(self, name: str) -> None:
+        """Something is wrong with a node."""
+        if self._backend is not None:
+            self._backend.node_changed(name)
+
+    def policy(self, policy: RunPolicy) -> None:
+        """The run policy was changed."""
+        self._policy = policy
+        self._changed.set()
+
+    def _state(self) -> State | None:
+        return self._coordinator.state if self._coordinator is not None else None
+
+    async def run(self) -> None:
+        """Train until the job has ended, and that is written; or until it is suspended.
+
+        Raises:
+            JobGone, NotLeading, Outrun: somebody else's now.
+        """
+        around, spec = self._around, self._spec
+        secret = await credentials(around.cluster, self._key)
+        template = self._record.body["spec"]["template"]
+        recorded = self._record.plan
+        members = {m.group: m.uid for m in read_document(recorded)[0].members} if recorded else {}
+        self._backend = KubernetesBackend(
+            around.cluster,
+            Pods(self._key, spec, template, around.agent_port),
+            around.nodes,
+            members=members,
+            record=self._reporter.write_plan,
+            created=self._reporter.created,
+        )
+        self._coordinator = Coordinator(
+            config_of(self._key, spec),
+            self._backend,
+            token=secret.token,
+            transport=Fenced(secret.transport(), around.leading),
+            observers=[self._reporter],
+            recorded=recorded,
+            incarnation=around.identity,
+            term=around.term,
+        )
+        await self._until_the_end(self._coordinator, self._backend)
+        await self._reporter.flush()
+
+    async def _until_the_end(self, coordinator: Coordinator, backend: KubernetesBackend) -> None:
+        loop = asyncio.get_running_loop()
+        job, report = loop.create_task(coordinator.run()), loop.create_task(self._reporter.run())
+        try:
+            while not job.done():
+                change = loop.create_task(self._changed.wait())
+                waits: set[asyncio.Future[Any]] = {job, report, backend.failure, change}
+                await asyncio.wait(waits, timeout=self._time_left(), return_when=asyncio.FIRST_COMPLETED)
+                change.cancel()
+                if report.done() and not job.done():
+                    report.result()
+                    assert self._reporter.broken is not None
+                    raise self._reporter.broken
+                if backend.failure.done():
+                    backend.failure.result()
+                self._changed.clear()
+            job.result()
+        finally:
+            for task in (job, report):
+                task.cancel()
+            await asyncio.wait({job, report})
+
+    def _time_left(self) -> float | None:
+        """Seconds until activeDeadlineSeconds is over; None without."""
+        return None
+
+
+def config_of(key: JobKey, spec: Spec) -> Config:
+    """What the job's control is to know. Waiting for pods has no end of its own: quotas and queues may take days."""
+    redundancy = spec.redundancy
+    if redundancy == "auto":
+        redundancy = recommended_redundancy(spec.groups, spec.micro_batches)
+    config = Config.of(str(key), spec, redundancy)
+    return dataclasses.replace(config, create_backoff=CREATE_BACKOFF)
