@@ -65,7 +65,7 @@ manifests: $(STAMP) ## write the custom resource definition, which is made from 
 	cp manifests/crd/sparejobs.yaml charts/spare/files/
 
 .PHONY: bench
-bench: bench-planner bench-recovery ## all measurements
+bench: bench-planner bench-recovery bench-exact bench-steady ## all measurements of ours
 
 .PHONY: bench-planner
 bench-planner: $(STAMP) ## how long planning takes, and how good the plans are
@@ -74,6 +74,14 @@ bench-planner: $(STAMP) ## how long planning takes, and how good the plans are
 .PHONY: bench-recovery
 bench-recovery: $(STAMP) ## from a kill to the next committed step, phase by phase
 	$(BIN)/python benchmarks/recovery.py
+
+.PHONY: bench-exact
+bench-exact: $(STAMP) ## what summing in fixed point costs, and its error
+	$(BIN)/python benchmarks/exact.py
+
+.PHONY: bench-steady
+bench-steady: $(STAMP) ## a step without failures against plain DDP, both reductions (6 minutes)
+	$(BIN)/python benchmarks/steady/run.py --reduction float --reduction exact
 
 .PHONY: simulate-paper
 simulate-paper: $(STAMP) ## the paper's table and figures, and ours beside them, into docs/ (15 minutes on one core)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import Run, job_file, run
+from tests.training.turmoil import committed_steps, ten_kills
 
 STEPS = 12
 SPIKE = 7
@@ -90,3 +91,21 @@ def test_groups_of_different_kinds_are_refused(tmp_path: Path) -> None:
 
     assert done.summary["result"] == "failed", done.told()
     assert "groups 0 have reduction='exact'; groups 1 have reduction='float'" in done.output, done.told()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_f17_a_gpt_in_turmoil_is_bit_equal(tmp_path: Path) -> None:
+    """F17: 200 steps of the example's GPT with ten random kills and as many rejoins. The ledger is exact, and weights
+    and loss are, bit for bit, those of a run in which nothing happened."""
+    (tmp_path / "calm").mkdir()
+    calm = run(job_file(tmp_path / "calm", script="small_gpt.py", env={"STEPS": "200", "MICRO_SECONDS": "0"}))
+    job = job_file(tmp_path, script="small_gpt.py", env={"STEPS": "200", "MICRO_SECONDS": "0.08"})
+
+    done = ten_kills(tmp_path, job, groups=4, within=0.4)
+
+    assert (calm.code, calm.summary["masked"]) == (0, 0), calm.told()
+    assert (done.code, done.summary["masked"]) == (0, 10), done.told()
+    assert (done.summary["lost"], done.summary["repeated"]) == (0, 0), done.told()
+    assert committed_steps(done) == set(range(200)), done.told()
+    assert (done.summary["digest"], done.summary["loss"]) == (calm.summary["digest"], calm.summary["loss"])

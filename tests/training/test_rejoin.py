@@ -8,12 +8,12 @@ import random
 import signal
 import time
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
 from tests.training.processes import commits, pid_of, wait_for
 from tests.training.runs import Run, check_survived, job_file, result, run, start
+from tests.training.turmoil import commits_of, committed_steps, kill, ten_kills
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +43,8 @@ def test_f18_a_joiner_computes_from_the_step_after_its_admission(tmp_path: Path)
     job = job_file(tmp_path, env=ENV | {"STEPS": "900"})
     process = start(job)
     for incarnation in (1, 2):
-        wait_for("commits", lambda n=incarnation: _commits_of(tmp_path, 2, n) >= 3, 60.0)  # type: ignore[misc]
-        _kill(tmp_path, 2)
+        wait_for("commits", lambda n=incarnation: commits_of(tmp_path, 2, n) >= 3, 60.0)  # type: ignore[misc]
+        kill(tmp_path, 2)
     done = result(process, job)
 
     check_survived(done, steps=900, masked=2)
@@ -56,11 +56,6 @@ def test_f18_a_joiner_computes_from_the_step_after_its_admission(tmp_path: Path)
         first = entered[0][0]
         assert all(mask == 0 for step, mask in entered if step == first), lines[:4]
         assert all(mask for step, mask in entered if step == first + 1), lines[:4]
-
-
-def _commits_of(folder: Path, group: int, books: int) -> int:
-    found = sorted(folder.glob(f"runs/*/ledger/group-{group}-*"), key=lambda p: p.stat().st_mtime)
-    return found[-1].read_text().count('"commits"') if len(found) >= max(books, 1) else 0
 
 
 def test_the_donor_dies_while_it_gives(tmp_path: Path) -> None:
@@ -96,39 +91,10 @@ def _incarnations(folder: Path, group: int) -> int:
 
 @pytest.mark.timeout(400)
 def test_f17_ten_random_kills_with_rejoin(tmp_path: Path) -> None:
-    """F17: 200 steps of 8 groups and 8 micro-batches: whatever dies and comes back, the ledger holds each of them once.
-
-    Two of them die at once, five times, each time when all have come back.
-    """
-    chance = random.Random(17)
+    """F17: 200 steps of 8 groups and 8 micro-batches: whatever dies and comes back, the ledger holds each once."""
     job = job_file(tmp_path, groups=8, micro_batches=8, env={"STEPS": "200", "MICRO_SECONDS": "0.05"})
-    process = start(job)
-    deaths = dict.fromkeys(range(8), 0)
 
-    def whole() -> bool:
-        return process.poll() is not None or all(_commits_of(tmp_path, g, n + 1) > 0 for g, n in deaths.items())
-
-    for _ in range(5):
-        wait_for("all groups to be back", whole, 120.0)
-        time.sleep(chance.uniform(0.0, 0.4))  # anywhere in a step
-        for group in chance.sample(range(8), 2):
-            _kill(tmp_path, group)
-            deaths[group] += 1
-    done = _end(process, job)
+    done = ten_kills(tmp_path, job, groups=8, within=0.4)
 
     check_survived(done, steps=200, groups=8, micro_batches=8, masked=10)
-    ledger = [json.loads(line) for book in tmp_path.glob("runs/*/ledger/*") for line in book.read_text().splitlines()]
-    assert {e["step"] for e in ledger if "commits" in e} == set(range(200))
-
-
-def _kill(folder: Path, group: int) -> None:
-    pid = pid_of(folder, group)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-
-
-def _end(process: Popen[str], job: Path) -> Run:
-    output, _ = process.communicate(timeout=300)
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    [folder] = (job.parent / "runs").glob("*")
-    return Run(process.returncode, lines[-1], lines, output, folder)
+    assert committed_steps(done) == set(range(200)), done.told()

@@ -18,11 +18,10 @@ torch.set_num_threads(1)
 
 
 def main() -> None:
-    """Groups start from different weights on purpose: the session must make them one."""
-    torch.manual_seed(1000 + int(os.environ["SPARE_GROUP"]))
+    """Groups start from different weights on purpose: the session must make them one. Which one's it takes depends on
+    who is there at the start, so not where runs are compared bit for bit."""
+    torch.manual_seed(3 if "REDUCTION" in os.environ else 1000 + int(os.environ["SPARE_GROUP"]))
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 4))
-    if os.environ["SPARE_GROUP"] == "0":
-        torch.manual_seed(3)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-4)
     with Session(model, optimizer, reduction=os.environ.get("REDUCTION", "float")) as session:
         for step in session.steps(until=int(os.environ["STEPS"])):

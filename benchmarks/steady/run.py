@@ -1,0 +1,121 @@
+"""What a step costs while nothing fails, against plain DDP: `make bench-steady`.
+
+For each model size and number of micro-batches a job of 4 groups trains the same model under DistributedDataParallel
+(gloo) and under a session, in blocks of steps that alternate within the same processes. The ratio of a pair is that of
+the neighbouring blocks' median step times. Reported are the median over the pairs and its quartiles, and the same ratio
+of processor time, which a busy machine disturbs less. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+GRID = {"0.1M": (1, 2, 8), "1M": (1, 2, 8), "10M": (1, 2, 8)}
+SECONDS = {"0.1M": 0.012, "1M": 0.045, "10M": 0.25}
+"""About what a micro-batch takes, for choosing the number of steps."""
+GOAL = 1.02
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--size", "sizes", multiple=True, type=click.Choice(tuple(GRID)), help="Default: all.")
+@click.option("--micro-batches", "micros", multiple=True, type=int, help="Default: 1, 2 and 8.")
+@click.option("--reduction", "reductions", multiple=True, default=("float",), show_default=True)
+@click.option("--pairs", default=10, show_default=True, type=click.IntRange(2))
+@click.option("--seconds", default=1.0, show_default=True, help="About how long a block is.")
+@click.option("--groups", default=4, show_default=True, type=click.IntRange(2))
+def main(
+    sizes: tuple[str, ...],
+    micros: tuple[int, ...],
+    reductions: tuple[str, ...],
+    pairs: int,
+    seconds: float,
+    groups: int,
+) -> None:
+    """Measure steps without failures."""
+    rows = []
+    heads = {
+        "size": 6,
+        "m": 3,
+        "reduction": 9,
+        "plain ms": 9,
+        "ours ms": 9,
+        "ratio": 7,
+        "quartiles": 16,
+        "processor": 9,
+    }
+    click.echo(" ".join(f"{head:>{width}}" for head, width in heads.items()))
+    for size in sizes or tuple(GRID):
+        for m in micros or GRID[size]:
+            for reduction in reductions:
+                rows.append(measure(size, m, reduction, pairs, seconds, groups))
+                r = rows[-1]
+                click.echo(
+                    f"{size:>6} {m:>3} {reduction:>9} {r['plain_ms']:9.2f} {r['ours_ms']:9.2f} {r['ratio']:7.3f} "
+                    f"{r['quartiles'][0]:7.3f} to {r['quartiles'][1]:5.3f} {r['processor_ratio']:9.3f}"
+                )
+    click.echo(json.dumps({"benchmark": "steady", "groups": groups, "goal": GOAL, "rows": rows}))
+
+
+def measure(size: str, m: int, reduction: str, pairs: int, seconds: float, groups: int) -> dict[str, Any]:
+    """One job."""
+    steps = max(3, round(seconds / (SECONDS[size] * m)))
+    with tempfile.TemporaryDirectory() as folder:
+        env = {"SIZE": size, "BLOCKS": pairs, "STEPS": steps, "REDUCTION": reduction, "OUT": folder}
+        found = run_job(Path(folder), groups, m, {k: str(v) for k, v in env.items()})
+    plain, ours = ([statistics.median(block["steps"]) for block in found[name]] for name in ("plain", "ours"))
+    ratios = [b / a for a, b in zip(plain, ours, strict=True)]
+    quartiles = statistics.quantiles(ratios, n=4)
+    processor = [b["processor"] / a["processor"] for a, b in zip(found["plain"], found["ours"], strict=True)]
+    return {
+        "size": size,
+        "parameters": found["parameters"],
+        "micro_batches": m,
+        "reduction": reduction,
+        "plain_ms": round(1000 * statistics.median(plain), 3),
+        "ours_ms": round(1000 * statistics.median(ours), 3),
+        "ratio": round(statistics.median(ratios), 4),
+        "quartiles": [round(quartiles[0], 4), round(quartiles[2], 4)],
+        "processor_ratio": round(statistics.median(processor), 4),
+        "pairs": pairs,
+        "steps": steps,
+    }
+
+
+def run_job(folder: Path, groups: int, micro_batches: int, env: dict[str, str]) -> dict[str, Any]:
+    """What the job's group 0 wrote."""
+    trainer = {
+        "name": "trainer",
+        "command": [sys.executable, str(Path(__file__).with_name("worker.py"))],
+        "env": [{"name": k, "value": v} for k, v in env.items()],
+    }
+    spec = {
+        "groups": groups,
+        "redundancy": min(3, groups),
+        "microBatches": micro_batches,
+        "detection": {"deadAfter": "60s", "hangAfter": "600s"},
+        "template": {"spec": {"containers": [trainer]}},
+    }
+    job = {"apiVersion": "spare.training/v1alpha1", "kind": "SPAReJob", "metadata": {"name": "steady"}, "spec": spec}
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    spare = Path(sysconfig.get_path("scripts")) / "spare"
+    command = [str(spare), "run", str(folder / "job.yaml"), "--json", "--runs", str(folder / "runs")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        logs = "\n".join(p.read_text()[-2000:] for p in folder.glob("runs/**/*.log"))
+        raise click.ClickException(f"the job failed: {done.stdout[-2000:]}{done.stderr[-2000:]}{logs}")
+    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return found
+
+
+if __name__ == "__main__":
+    main()
