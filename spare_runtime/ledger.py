@@ -46,7 +46,9 @@ class Ledger:
         """About to enter the reduction of `step` under `epoch` with the micro-batches in `held` (a bit mask)."""
         self._write({"step": step, "epoch": epoch, "enters": f"{held:x}"})
 
-    def committed(self, step: int, reduction: int, computed: int, again: int, digest: str | None) -> None:
+    def committed(
+        self, step: int, reduction: int, computed: int, again: int, digest: str | None, skipped: int = 0
+    ) -> None:
         """Committing `step` from the reduction of epoch `reduction`.
 
         Args:
@@ -55,10 +57,13 @@ class Ledger:
             computed: All micro-batches of the step that this process computed, whether they counted or not.
             again: How many it computed more than once.
             digest: Of the parameters after the commit, where asked for.
+            skipped: Micro-batches that the sum was left without, because they killed groups.
         """
         entry: dict[str, object] = {"step": step, "commits": reduction, "computed": f"{computed:x}"}
         if again:
             entry["again"] = again
+        if skipped:
+            entry["skipped"] = f"{skipped:x}"
         if digest:
             entry["digest"] = digest
         self._write(entry)

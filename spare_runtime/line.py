@@ -21,6 +21,7 @@ from typing import NoReturn, TypeVar
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare_runtime.config import Environment
+from spare_runtime.hand import Hand
 
 ReportT = TypeVar("ReportT", bound=wire.Up)
 
@@ -56,6 +57,8 @@ class Line(ABC):
         """Called for an order to write checkpoints."""
         self.checkpoints: tuple[str, ...] = ()
         """What the hello says of complete checkpoints."""
+        self.hand: Hand | None = None
+        """Where the agent can see which micro-batch is in hand, whatever ends this process."""
 
     @abstractmethod
     def start(self, store: str) -> None:
@@ -150,9 +153,9 @@ class AgentLine(Line):
 
     def start(self, store: str) -> None:
         """Say hello with the address of this worker's store, and listen."""
-        hello = self.report(
-            wire.Hello, store=store, pid=os.getpid(), token=self.env.token, checkpoints=self.checkpoints
-        )
+        self.hand = Hand()
+        own = {"store": store, "hand": self.hand.path, "checkpoints": self.checkpoints}
+        hello = self.report(wire.Hello, pid=os.getpid(), token=self.env.token, **own)
         self._socket.sendall(hello.line())
         self._socket.setblocking(False)
         self._thread.start()

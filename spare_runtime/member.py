@@ -87,6 +87,13 @@ class Member:
             mask |= ((1 << count) - 1) << (shard * m + first)
         return mask
 
+    def _skips(self) -> dict[int, int]:
+        """Micro-batches that the present plan leaves out of the sum, as a bit mask for each step that has some."""
+        skips: dict[int, int] = {}
+        for step, shard, index in self.plan.skipped:
+            skips[step] = skips.get(step, 0) | 1 << shard * self.plan.micro_batches + index
+        return skips
+
     # --- a step -----------------------------------------------------------------------------------------------------
 
     def work(self, number: int) -> Iterator[int]:
@@ -103,8 +110,12 @@ class Member:
                 if training.todo.bit_count() <= max(half, 1):
                     self.faults.at(number, "compute")
                 bit = (training.todo & -training.todo).bit_length() - 1
+                if (hand := self.line.hand) is not None:
+                    hand.take(number, *divmod(bit, self.plan.micro_batches))
                 yield bit
                 training.add(bit)
+                if hand is not None:
+                    hand.empty()
                 self.line.micros += 1
             else:
                 self.reduce()
@@ -144,7 +155,8 @@ class Member:
             self.training.begin_again()
             line.micros, line.phase = 0, "compute"
             return
-        computed = self.training.commit(self.micro_batches, self.schedule())
+        after = self._skips().get(self.training.committed + 1, 0)
+        computed = self.training.commit(self.micro_batches, self.schedule(), after)
         line.step, line.micros, line.phase = self.training.committed, 0, "compute"
         loss = self.training.loss
         line.send(line.report(wire.Committed, step=line.step, loss=loss, computed=computed))
@@ -231,7 +243,9 @@ class Member:
         seconds["exchange"] = self._around.clock() - began
         facts = {group: Facts.of_text(text) for group, text in heard.items()}
         try:
-            result = outcome(self.env.group, facts, self._place(plan.placement), plan.micro_batches, self.schedule())
+            result = outcome(
+                self.env.group, facts, self._place(plan.placement), plan.micro_batches, self.schedule(), self._skips()
+            )
         except WipeOut as error:
             raise StateLost(f"{error}: its hosts that are left have not loaded the training state yet") from error
         if result.load_from is not None:
@@ -261,7 +275,7 @@ class Member:
             self._commit()
         if not result.held:
             self.training.drop_held()
-        self.training.todo = result.assigned
+        self.training.todo, self.training.skipped = result.assigned, result.skipped
         if result.load_from is not None:  # take part from this step on, with nothing of its own in it
             self.training.committed = self.line.step = result.step
         if result.gives:

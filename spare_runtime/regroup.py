@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 from spare.planner import Placement, patch
 
@@ -67,6 +68,8 @@ class Outcome:
     """The local sum still counts for the step in flight; else it is dropped."""
     assigned: int
     """Micro-batches to compute beyond what is held, as a bit mask."""
+    skipped: int
+    """Micro-batches of the step in flight that are left out of its sum, as a bit mask; the same at every member."""
     load_from: int | None
     """Load the training state from this group first; None where the state is whole."""
     gives: bool = False
@@ -81,7 +84,14 @@ class Outcome:
     """Members sum gradients in different ways: who, for people."""
 
 
-def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_batches: int, schedule: int) -> Outcome:
+def outcome(
+    me: int,
+    facts: Mapping[int, Facts],
+    placement: Placement,
+    micro_batches: int,
+    schedule: int,
+    skips: Mapping[int, int] = MappingProxyType({}),
+) -> Outcome:
     """The outcome for member `me`.
 
     Args:
@@ -90,6 +100,7 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
         placement: Who hosts what.
         micro_batches: m, per shard and step.
         schedule: The plan's own micro-batches for me in a healthy step, as a bit mask.
+        skips: What the plan leaves out of the sum, as a bit mask by step. What somebody holds already is not left out.
 
     Raises:
         spare.planner.WipeOut: a missing micro-batch has no live host with state.
@@ -97,7 +108,7 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
     mine = facts[me]
     whole = [facts[g] for g in sorted(facts) if facts[g].whole]
     if not whole:
-        return Outcome(mine.committed, False, False, 0, None, wiped_out=True)
+        return Outcome(mine.committed, False, False, 0, 0, None, wiped_out=True)
     newest = max(f.turn for f in whole)
     behind = {f.group for f in whole if f.turn < newest}
     # All hold the result of one and the same reduction: each may have been seen committed by somebody now dead.
@@ -110,10 +121,11 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
     union = 0
     for mask in held.values():
         union |= mask
-    every = (1 << placement.groups * micro_batches) - 1
+    skipped = skips.get(step, 0) & ~union
+    every = (1 << placement.groups * micro_batches) - 1 & ~skipped
     able = [f.group for f in whole]
     if union == 0 and len(able) == len(facts):
-        assigned = schedule
+        assigned = schedule & ~skipped
     else:
         missing = every & ~union
         ranges = patch(placement, micro_batches, able, missing).get(me, ()) if missing else ()
@@ -127,6 +139,7 @@ def outcome(me: int, facts: Mapping[int, Facts], placement: Placement, micro_bat
         commit=commit,
         held=me in held,
         assigned=assigned,
+        skipped=skipped,
         load_from=None if mine.whole else donor,
         gives=me == donor and len(able) < len(facts),
         align=_source(whole) if differ and step == 0 else None,

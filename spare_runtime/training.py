@@ -72,6 +72,8 @@ class Training:
         """In the local sum L."""
         self.todo = 0
         """Still to be computed by this group."""
+        self.skipped = 0
+        """Left out of the sum of the step in flight, by everybody alike."""
         self.reduced: int | None = None
         """Epoch of the reduction of the step in flight whose complete result is in W."""
         self.registered: dict[str, Stateful] = {}
@@ -175,18 +177,21 @@ class Training:
         """Of all parameters."""
         return digest(self.model)
 
-    def commit(self, micro_batches: int, schedule: int) -> int:
+    def commit(self, micro_batches: int, schedule: int, skipped_next: int = 0) -> int:
         """Apply the reduced gradient in W and begin the next step; returns how many micro-batches this group computed.
         To be called where W fits the scales (`must_begin_again`).
 
         Args:
-            micro_batches: N * m, by which the sum is divided: the batch does not shrink with the groups.
+            micro_batches: N * m: the batch does not shrink with the groups. The sum is divided by as many as are in it,
+                all but those skipped: it stays a mean.
             schedule: This group's part of the next step.
+            skipped_next: What is left out of the next step's sum.
         """
         assert self.reduced is not None
-        self.loss = self.buffers.loss() / micro_batches
+        counted = micro_batches - self.skipped.bit_count()
+        self.loss = self.buffers.loss() / counted
         with torch.no_grad():
-            self.buffers.apply(1.0 / micro_batches)
+            self.buffers.apply(1.0 / counted)
             self.buffers.rescale()
         if self._on_gradients is not None:
             self._on_gradients()
@@ -195,11 +200,11 @@ class Training:
         self.buffers.clear()
         self.buffers.attach()
         proof = digest(self.model) if self._digests else None
-        self._ledger.committed(self.committed, self.reduced, self._computed, self._again, proof)
+        self._ledger.committed(self.committed, self.reduced, self._computed, self._again, proof, self.skipped)
         computed = self._computed.bit_count() + self._again
         self.committed += 1
         self.held = self._computed = self._again = self.begun_again = 0
-        self.reduced, self.todo = None, schedule
+        self.reduced, self.todo, self.skipped = None, schedule & ~skipped_next, skipped_next
         return computed
 
     def must_begin_again(self) -> tuple[str, ...]:

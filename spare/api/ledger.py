@@ -1,7 +1,8 @@
 """The audit of a job's ledgers: is every micro-batch of every committed step in its gradient exactly once? Pure.
 
 A ledger line is JSON: `{"step", "epoch", "enters"}` when a group enters a reduction with the micro-batches in `enters`,
-`{"step", "commits", "computed"[, "again", "digest"]}` when it commits the result of the reduction of epoch `commits`.
+`{"step", "commits", "computed"[, "again", "skipped", "digest"]}` when it commits the result of the reduction of epoch
+`commits`.
 `{"step", "begins_again", "computed"}` tells that nobody applied a reduction, whose sum did not fit its scales, and that
 all computed the step again: the reduction that counts is the last one of its epoch.
 Sets of micro-batches are hexadecimal bit masks, bit = shard * m + index.
@@ -30,6 +31,9 @@ class Audit:
     """Micro-batches that groups which committed the step computed although one of them had computed them already."""
     problems: tuple[str, ...]
     """Each broken rule, as a sentence."""
+    skipped: tuple[tuple[int, int, int], ...] = ()
+    """(step, shard, index) of the micro-batches that all agreed to leave out, because they killed groups. They are not
+    counted as lost."""
 
     @property
     def exact(self) -> bool:
@@ -43,6 +47,7 @@ class _Step:
     computed: dict[str, int]
     again: int
     digests: dict[str, str]
+    skipped: dict[str, int]
 
 
 def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batches: int) -> Audit:
@@ -66,15 +71,17 @@ def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batch
             if "enters" in entry:
                 entered.setdefault((step, int(entry["epoch"])), {})[name] = int(entry["enters"], 16)
                 continue
-            known = steps.setdefault(step, _Step({}, {}, 0, {}))
+            known = steps.setdefault(step, _Step({}, {}, 0, {}, {}))
             if name in known.commits:
                 problems.append(f"step {step} was committed twice by {name}")
             known.commits[name] = int(entry["commits"])
             known.computed[name] = int(entry["computed"], 16)
             known.again += int(entry.get("again", 0))
+            known.skipped[name] = int(entry.get("skipped", "0"), 16)
             if "digest" in entry:
                 known.digests[name] = str(entry["digest"])
     lost = doubled = repeated = entries = 0
+    left_out: list[tuple[int, int, int]] = []
     every = (1 << groups * micro_batches) - 1
     for step in sorted(steps):
         known = steps[step]
@@ -87,7 +94,13 @@ def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batch
         union = 0
         for mask in parts.values():
             union |= mask
-        twice, missing = _overlap(parts.values()), (every & ~union).bit_count()
+        skipped = min(known.skipped.values())
+        if set(known.skipped.values()) != {skipped} or skipped & union:
+            problems.append(f"step {step}: what was skipped is counted, or not the same: {_hex(known.skipped)}")
+        left_out.extend(
+            (step, *divmod(bit, micro_batches)) for bit in range(skipped.bit_length()) if skipped >> bit & 1
+        )
+        twice, missing = _overlap(parts.values()), (every & ~union & ~skipped).bit_count()
         lost, doubled, entries = lost + missing, doubled + twice, entries + union.bit_count() + twice
         if twice or missing:
             problems.append(f"step {step}: {missing} micro-batches missing, {twice} more than once: {_hex(parts)}")
@@ -97,7 +110,7 @@ def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batch
         problems.extend(
             f"step {step} was committed by others and skipped by {name}" for step in _gaps(own) if step in steps
         )
-    return Audit(len(steps), entries, lost, doubled, repeated, tuple(problems))
+    return Audit(len(steps), entries, lost, doubled, repeated, tuple(problems), tuple(left_out))
 
 
 def _entry(raw: str | bytes) -> dict[str, str] | None:

@@ -116,6 +116,8 @@ class Plan(_Message):
     """What who is admitted by `origin` begins with, see `spare.api.checkpoint.Name`; empty: step 0."""
     legacies: tuple[Legacy, ...] = ()
     """What this group takes over of the step in flight before it says what it holds."""
+    skipped: tuple[tuple[int, int, int], ...] = ()
+    """(step, shard, index) of micro-batches that are left out of the sum, for they killed groups."""
     reason: str
     """Why this plan was made, for people."""
 
@@ -179,6 +181,8 @@ class Hello(_Report):
     home: str | None = None
     """See `Assemble`; said by the agent of pod 0 where a group has several pods."""
     master: str | None = None
+    hand: str = ""
+    """File in which the worker says which micro-batch it has in hand; for its agent."""
     checkpoints: tuple[str, ...] = ()
     """The newest complete ones that the worker has found, newest first."""
     step: int = Field(default=0, ge=0)
@@ -254,6 +258,8 @@ class Exited(_Report):
     kind: Literal["exited"] = "exited"
     code: int | None = None
     signal: int | None = None
+    micro: tuple[int, int, int] | None = None
+    """(step, shard, index) of the micro-batch that it had in hand."""
     tail: Said = ""
     """The last lines it wrote on stderr."""
 

@@ -42,6 +42,7 @@ class Outcome:
             "epoch": self.snapshot.epoch,
             "lost": self.audit.lost,
             "repeated": self.audit.repeated,
+            "skipped": [list(micro) for micro in self.audit.skipped],
             "recoveries": [
                 {"groups": list(r.groups), "step": r.step}
                 | {part: _seconds(r, part) for part in PARTS}
@@ -69,6 +70,10 @@ class Outcome:
             lines += [_recovery_line(recovery) for recovery in self.recoveries]
         lines.append(f"micro-batches computed again by survivors: {self.audit.repeated}")
         lines.append(f"micro-batches (and their samples) lost: {self.audit.lost}")
+        lines += [
+            f"skipped as poison: micro-batch {index} of shard {shard} in step {step}"
+            for step, shard, index in self.audit.skipped
+        ]
         lines += [f"a scripted failure did not happen, its moment never came: {each}" for each in self.unhappened]
         lines += [f"LEDGER: {problem}" for problem in self.audit.problems]
         if last.digest:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import recovery
+from spare.control import poison, recovery
 from spare.control.action import DeleteGroup, ProbeAll, PushPlan
 from spare.control.plan import Member, Plan
 from spare.control.state import Group, GroupState, JobState, Loss, Probe, State, Suspicion
@@ -22,7 +22,7 @@ from spare.planner.wipe_out import WipeOut
 def answer(turn: Turn) -> None:
     """Make the plan that what is known calls for, if it does."""
     state = turn.state
-    if state.losses:
+    if state.losses or poison.unanswered(state):
         _replan(turn, 0)  # the dead are known: waiting for what else may be wrong would stall the survivors
     elif state.suspicions:
         _suspected(turn)
@@ -108,6 +108,8 @@ def _replan(turn: Turn, fruitless: int) -> None:
     cause = _cause(losses, suspicions)
     change = reorder(old.schedule, live)
     reason = f"{cause}: {change.reason}" if losses else f"{cause}: the same groups meet again"
+    if poison.unanswered(state):
+        reason += f"; {poison.names(poison.unanswered(state))} left out of the sum"
     epoch = old.epoch + 1
     plan = Plan(
         job=old.job,
@@ -119,6 +121,7 @@ def _replan(turn: Turn, fruitless: int) -> None:
         schedule=change.schedule,
         reason=reason,
         origin=old.origin,
+        skipped=poison.to_skip(state),
     )
     _adopt(turn, plan, fruitless)
     removed = tuple((loss.group, loss.uid) for loss in losses)
@@ -129,7 +132,7 @@ def _replan(turn: Turn, fruitless: int) -> None:
         turn.say(EventReason.GROUP_LOST, cause, lost)
     turn.say(EventReason.REORDERED, f"plan {epoch}: {reason}", lost)
     signs = [loss.sign for loss in losses] + [s.at for s in suspicions]
-    recovery.opened(turn, lost, min(signs), reason)
+    recovery.opened(turn, lost, min(signs, default=turn.now), reason)
 
 
 def _leader(state: State) -> int | None:
@@ -162,6 +165,8 @@ def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
 
 def _cause(losses: Sequence[Loss], suspicions: Sequence[Suspicion]) -> str:
     """What happened, one clause for each cause: "group 2 lost (worker killed by signal 9)"."""
+    if not losses and not suspicions:
+        return "a micro-batch was found to be poison"
     if not losses:
         errors = sorted({s.error for s in suspicions})
         by = wire.groups_text(s.group for s in suspicions)

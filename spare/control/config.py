@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spare.api.spec import Spec
+from spare.api.spec import OnPoison, Spec
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Config:
     """Pause before the second start of a group; doubled at each further one."""
     create_backoff_most: float = 60.0
     """Longest such pause."""
+    skip_poison: bool = False
+    """Leave a micro-batch that killed two groups out of the sum; else the job fails by it."""
     replace: bool = True
     """Start a new incarnation of a lost group, to rejoin at the next boundary."""
     settle: float = 0.05
@@ -69,6 +71,7 @@ class Config:
             micro_batches=spec.micro_batches,
             pods=spec.pods_per_group,
             procs=spec.proc_per_pod,
+            skip_poison=spec.on_poison is OnPoison.SKIP,
             strategy=spec.placement.strategy.value,
             heartbeat=detection.heartbeat.total_seconds(),
             dead_after=detection.dead_after.total_seconds(),

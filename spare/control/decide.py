@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import recovery, rejoin
+from spare.control import poison, recovery, rejoin
 from spare.control.action import Action, CreateGroup, SendFinish
 from spare.control.answer import answer, facts_at, first_plan
 from spare.control.config import Config
@@ -63,6 +63,8 @@ def _conclude(turn: Turn) -> None:
         turn.end(ExitCode.INTERRUPTED, EventReason.INTERRUPTED, state.interrupted)
     elif state.errors:
         _failed(turn)
+    elif state.poison and not poison.may_skip(state):
+        poison.failed(turn)
     elif state.plan is None:
         _start(turn)
     elif state.finishing:

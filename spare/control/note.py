@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from spare.api import wire
 from spare.api.exit_codes import is_masked
-from spare.control import recovery, rejoin
+from spare.control import poison, recovery, rejoin
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.signal import (
@@ -123,6 +123,8 @@ def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
 
 def _report(turn: Turn, message: wire.Up) -> None:
     here = turn.group(message.group)
+    if message.uid in here.past and isinstance(message, wire.Exited):
+        poison.crashed(turn, message)  # its death was noticed before its agent told of it
     if message.uid in here.past and isinstance(message, wire.Alive | wire.Exited | wire.Refusal):
         turn.set(refused=turn.state.refused + 1)  # last words of a group that is lost: nothing to tell anybody
         return
@@ -283,9 +285,10 @@ def _exited(turn: Turn, message: wire.Exited) -> None:
         return  # it told why before
     known = state.plan is None or state.finishing or state.member(group)
     by_signal = message.signal is not None
-    if by_signal or (message.code is not None and is_masked(message.code)):
+    crashed = poison.crashed(turn, message)
+    if by_signal or crashed or (message.code is not None and is_masked(message.code)):
         how = f"killed by signal {message.signal}" if by_signal else f"exited with code {message.code}"
-        gone(turn, group, f"worker{_of_rank(turn, message.rank)} {how}", turn.now)
+        gone(turn, group, f"worker{_of_rank(turn, message.rank)} {how}{poison.in_hand(message)}", turn.now)
     elif state.finishing and message.code == 0:
         turn.put_rank(group, message.rank, finished=True)
     elif known:

@@ -39,6 +39,8 @@ class Plan:
     reason: str
     origin: int = 1
     """Epoch of the start that the training state comes from."""
+    skipped: tuple[tuple[int, int, int], ...] = ()
+    """(step, shard, index) of micro-batches that are left out of the sum, ascending."""
 
     @cached_property
     def by_group(self) -> dict[int, Member]:
@@ -73,6 +75,7 @@ class Plan:
             "stores": list(self.stores),
             "origin": self.origin,
             "schedule": self.schedule.to_json(),
+            "skipped": [list(micro) for micro in self.skipped],
             "reason": self.reason,
         }
 
@@ -99,6 +102,7 @@ class Plan:
                 schedule=Schedule.from_json(raw["schedule"]),
                 reason=raw["reason"],
                 origin=raw["origin"],
+                skipped=tuple((step, shard, index) for step, shard, index in raw["skipped"]),
             )
             digest = raw["digest"]
         except (KeyError, TypeError) as error:
@@ -133,6 +137,7 @@ class Plan:
             ),
             micro_batches=self.schedule.micro_batches,
             schedule=tuple((r.shard, r.first, r.count) for r in self.schedule.ranges(group)) if member else (),
+            skipped=self.skipped,
             reason=self.reason,
         )
 

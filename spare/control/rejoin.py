@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from spare.api import wire
 from spare.api.reasons import EventReason
+from spare.control import poison
 from spare.control.action import CreateGroup, PushPlan
 from spare.control.plan import Member, Plan
 from spare.control.rank import fresh_pods, fresh_ranks
@@ -84,6 +85,7 @@ def _admit(turn: Turn, ready: tuple[int, ...]) -> None:
         schedule=change.schedule,
         reason=reason,
         origin=old.origin,
+        skipped=poison.to_skip(state),
     )
     turn.set(plan=plan, stalled=False)
     for group in ready:

@@ -52,6 +52,7 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
         began=now,
         job=JobState.RUNNING if whole else JobState.DEGRADED,
         plan=plan,
+        poison=plan.skipped,
         finishing=kept.finishing,
         step=kept.step,
         masked=kept.masked,

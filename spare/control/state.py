@@ -187,6 +187,19 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Crash:
+    """A worker that died of something that it did itself, with a micro-batch in hand."""
+
+    group: int
+    uid: str
+    micro: tuple[int, int, int]
+    """(step, shard, index)."""
+    how: str
+    by_itself: bool
+    """It left with an exit code of its own, and told no exception."""
+
+
+@dataclass(frozen=True)
 class Suspicion:
     """A member's report that a collective failed, not answered by a plan yet."""
 
@@ -265,6 +278,10 @@ class State:
     losses: tuple[Loss, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()
     errors: tuple[UserError, ...] = ()
+    crashes: tuple[Crash, ...] = ()
+    """The last ones: should the same micro-batch be in hand twice, it is poison."""
+    poison: tuple[tuple[int, int, int], ...] = ()
+    """(step, shard, index) of the micro-batches that killed two groups, ascending."""
     interrupted: str | None = None
     probe: Probe | None = None
     probes: int = 0

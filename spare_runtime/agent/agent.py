@@ -316,7 +316,7 @@ class Agent:
             raise wire.Refused(why)
         for worker in self.workers:
             if worker.rank == hello.rank and hello.pod == self.env.pod:
-                worker.hello = hello
+                worker.welcome(hello)
                 return worker
         raise wire.Refused(f"'hello' of pod {hello.pod}, rank {hello.rank}: not one of pod {self.env.pod}'s workers")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from spare.api import wire
 from spare_runtime.agent.lifeline import die_with
+from spare_runtime.hand import Page
 
 TAIL_LINES = 40
 TAIL_CHARACTERS = 4000
@@ -26,6 +27,7 @@ class Worker:
         """Of the group's workers, over all its pods."""
         self.hello: wire.Hello | None = None
         """Its own, once it is ready."""
+        self._page: Page | None = None
         self.seen: wire.Alive | None = None
         """Its newest heartbeat."""
         self.last: dict[str, bytes] = {}
@@ -39,6 +41,15 @@ class Worker:
         """As `Process.returncode`: negative is a signal; None while it runs."""
         self._last_bytes = b""
         self._pump: asyncio.Task[None] | None = None
+
+    def welcome(self, hello: wire.Hello) -> None:
+        """It is ready, and says where it can be seen which micro-batch it has in hand."""
+        self.hello, self._page = hello, None
+        if hello.hand:
+            try:
+                self._page = Page(hello.hand)
+            except OSError as error:
+                print(f"[agent] what worker {self.rank} has in hand will not be known: {error}", file=sys.stderr)  # noqa: T201
 
     async def start(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         """Start it.
@@ -146,5 +157,6 @@ class Worker:
             **head,
             code=self.code if self.code >= 0 else None,
             signal=-self.code if self.code < 0 else None,
+            micro=self._page.read() if self._page is not None else None,
             tail=self.tail() if self.code != 0 else "",
         )

@@ -58,6 +58,37 @@ def test_a_step_that_was_begun_again_counts_once() -> None:
     assert judge(both(first, whole_step(0))) == Audit(1, 4, 0, 0, 0, ())
 
 
+def skipping(step: int, left_out: dict[str, int], entered: dict[str, int]) -> dict[str, list[str]]:
+    """A step of which each group says what its sum was left without."""
+    return {
+        name: [enters(step, 1, mask), commits(step, 1, mask, skipped=f"{left_out[name]:x}")]
+        for name, mask in entered.items()
+    }
+
+
+def test_what_all_left_out_alike_is_named_and_not_lost() -> None:
+    """Poison: (step, shard, index)."""
+    found = judge(skipping(3, {"a": 0b0100, "b": 0b0100}, {"a": 0b0011, "b": 0b1000}))
+
+    assert found.skipped == ((3, 1, 0),)
+    assert (found.lost, found.doubled, found.entries) == (0, 0, 3)
+    assert not [p for p in found.problems if "never committed" not in p]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "entered"),
+    [
+        ({"a": 0b0100, "b": 0}, {"a": 0b0011, "b": 0b1000}),  # divided by different numbers
+        ({"a": 0b1000, "b": 0b1000}, {"a": 0b0011, "b": 0b1100}),  # skipped, and counted all the same
+    ],
+)
+def test_what_is_not_left_out_by_all_alike_is_found(left_out: dict[str, int], entered: dict[str, int]) -> None:
+    """The sum would be divided by another number than its micro-batches."""
+    found = judge(skipping(0, left_out, entered))
+
+    assert any("what was skipped is counted, or not the same" in problem for problem in found.problems)
+
+
 def test_no_ledger_at_all_is_no_problem() -> None:
     """A job of which nothing was committed lost nothing."""
     assert judge({}).exact

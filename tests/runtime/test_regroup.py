@@ -244,6 +244,31 @@ def test_the_step_is_complete_and_nothing_is_computed_twice(world: World) -> Non
         assert check_ranges(world.placement, world.m, given_out) == ()
 
 
+@given(worlds(), st.data())
+def test_poison_is_given_to_nobody_unless_somebody_holds_it(world: World, data: st.DataObject) -> None:
+    """All leave out the same of the step in flight; what is in a sum already stays; the rest is complete as ever."""
+    n = world.placement.groups * world.m
+    skips = data.draw(st.dictionaries(st.integers(0, 11), st.integers(0, (1 << n) - 1), max_size=12))
+    schedules = {
+        g: mask_of(reorder(healthy(world.placement, world.m), world.facts).schedule.ranges(g), world.m)
+        for g in world.facts
+    }
+    try:
+        found = {g: outcome(g, world.facts, world.placement, world.m, schedules[g], skips) for g in world.facts}
+    except WipeOut:
+        return
+    if not any(f.whole for f in world.facts.values()):
+        return
+    held, step = held_and_step(world, found)
+    union = 0
+    for mask in held.values():
+        union |= mask
+    left_out = skips.get(step, 0) & ~union
+
+    assert {o.skipped for o in found.values()} == {left_out}
+    assert assigned(found) == (1 << n) - 1 & ~union & ~left_out
+
+
 @given(worlds())
 def test_steps_are_committed_where_the_model_says(world: World) -> None:
     """The exchange of the protocol's model, written down once more from the model's text."""

@@ -103,18 +103,25 @@ def run(job: Path, *arguments: str) -> Run:
 
 
 @functools.cache
-def undisturbed_digest(steps: int, groups: int, micro_batches: int, seed: int = 0) -> str:
-    """Parameters after a plain loop over every micro-batch, in one process, with no SPARe session."""
+def undisturbed_digest(
+    steps: int, groups: int, micro_batches: int, seed: int = 0, skipped: frozenset[tuple[int, int, int]] = frozenset()
+) -> str:
+    """Parameters after a plain loop over every micro-batch, in one process, with no SPARe session.
+
+    Those `skipped`, as (step, shard, index), are in no sum, and each sum is divided by as many as are in it.
+    """
     model = integers.make_model()
     optimizer = integers.Descent(model, integers.RATE)
     for step in range(steps):
         for shard in range(groups):
             for index in range(micro_batches):
+                if (step, shard, index) in skipped:
+                    continue
                 seed_all(seed_of(seed, step, shard, index))
                 integers.loss_of(model).backward()  # type: ignore[no-untyped-call]
         for p in model.parameters():
             assert p.grad is not None
-            p.grad *= 1.0 / (groups * micro_batches)
+            p.grad *= 1.0 / (groups * micro_batches - sum(micro[0] == step for micro in skipped))
         optimizer.step()
         model.zero_grad()
     return digest(model)
