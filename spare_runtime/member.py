@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Iterator
 
@@ -37,10 +36,10 @@ FLUSH_DEADLINE = 5.0
 _LOOK_EVERY = 0.005
 
 
-def begun_again(step: int, why: tuple[str, ...]) -> None:
-    """Say on stderr why a step is computed again."""
+def begun_again(step: int, why: tuple[str, ...]) -> str:
+    """Why a step is computed again, for people."""
     more = f", and {len(why) - 1} more" if len(why) > 1 else ""
-    print(f"spare: step {step} is begun again: {why[0]}{more}", file=sys.stderr)  # noqa: T201
+    return f"spare: step {step} is begun again: {why[0]}{more}"
 
 
 class Member:
@@ -151,7 +150,7 @@ class Member:
         self._donor.withdraw()
         line = self.line
         if why := self.training.must_begin_again():
-            begun_again(self.training.committed, why)
+            self._around.say(begun_again(self.training.committed, why))
             self.training.begin_again()
             line.micros, line.phase = 0, "compute"
             return

@@ -1,7 +1,7 @@
 """Virtual time: one heap of what will happen, in an order that a seed decides.
 
-A node is a process. What is to happen at it waits while it is frozen and is forgotten when it is dead. Programs that use
-asyncio run on a node's own loop; a program that blocks runs on a greenlet, see `tests.chaos.process`. Equal times are
+A node is a process. What is to happen at it waits while it is frozen and is forgotten when it is dead. Programs that
+use asyncio run on a node's own loop; a program that blocks runs on a greenlet, see `tests.chaos.process`. Equal times are
 ordered by who asked first, so a run is the same each time, byte for byte.
 """
 

@@ -56,12 +56,17 @@ class Stream:
     def __init__(self, net: Net, source: str, to: Node) -> None:
         self._net, self._source, self._to = net, source, to
         self._coming: collections.deque[bytes] = collections.deque()
-        self._here: collections.deque[bytes] = collections.deque()
+        self.here: collections.deque[bytes] = collections.deque()
+        """Lines that have arrived."""
+        self.on_line: Callable[[], None] | None = None
+        """Told of each arrival, where no coroutine reads."""
         self._last = 0.0
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False
         """By the sender; nothing more is taken."""
         self.error: str | None = None
+        self.twice = 0.0
+        """How probable it is that a line comes twice."""
 
     def put(self, line: bytes) -> None:
         """Send a line."""
@@ -69,8 +74,9 @@ class Stream:
         if self.closed or self._source in net.vanished or self._to.host in net.vanished:
             return
         self._last = max(self._last, net.heals(self._source, self._to.host) + net.core.latency())
-        self._coming.append(line)
-        net.core.at(max(self._last, now), self._to, self._pump)
+        for _ in range(2 if line != END and self.twice and net.core.random.random() < self.twice else 1):
+            self._coming.append(line)
+            net.core.at(max(self._last, now), self._to, self._pump)
 
     def close(self) -> None:
         """Send the end."""
@@ -93,10 +99,12 @@ class Stream:
         if heals > net.core.now:
             net.core.at(heals + net.core.latency(), self._to, self._pump)
             return
-        self._here.append(self._coming.popleft())
+        self.here.append(self._coming.popleft())
         self._wake()
 
     def _wake(self) -> None:
+        if self.on_line is not None:
+            self.on_line()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -106,14 +114,14 @@ class Stream:
         Raises:
             ConnectionResetError: the connection broke.
         """
-        while not self._here:
+        while not self.here:
             if self.error is not None:
                 raise ConnectionResetError(self.error)
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        line = self._here[0]
+        line = self.here[0]
         if line != END:  # an end stays the end
-            self._here.popleft()
+            self.here.popleft()
         return line
 
 

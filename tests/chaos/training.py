@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
+
+import torch
 
 from spare_runtime.ledger import Ledger
 from spare_runtime.regroup import Facts
@@ -46,6 +48,7 @@ class Reduced:
     bits: str
     step: int
     unseen: int
+    overflown: bool
 
 
 @dataclass
@@ -55,6 +58,7 @@ class Buffers:
     owner: SimTraining
     local: int = 0
     part: Part | None = None
+    reduction: str = "simulated"
 
     def add(self, bit: int) -> None:
         """A micro-batch's gradient goes into L."""
@@ -67,9 +71,7 @@ class Buffers:
         owner = self.owner
         if self.local != owner.held or empty != (owner.held == 0):
             raise owner.core.violated(f"{owner.name} says it holds {owner.held:b}, and holds {self.local:b}")
-        self.part = Part(
-            owner.group, owner.committed, self.local, unseen, owner.parameters, joining=not owner.whole
-        )
+        self.part = Part(owner.group, owner.committed, self.local, unseen, owner.parameters, joining=not owner.whole)
         return [self.part]
 
     def all_have_seen(self) -> bool:
@@ -87,6 +89,20 @@ class Buffers:
         """See GradientBuffers."""
         return 1.0
 
+    def overflown(self) -> tuple[str, ...]:
+        """See Buffers: whether the sum fits is a matter of its bits, the same for all who hold it."""
+        return ("the sum does not fit",) if self.reduced.overflown else ()
+
+    def scales(self) -> tuple[int, ...]:
+        """See Buffers."""
+        return ()
+
+    def rescale(self) -> None:
+        """See Buffers."""
+
+    def expect(self, micro_batches: int) -> None:
+        """See Buffers."""
+
     def apply(self, scale: float) -> None:
         """See GradientBuffers."""
 
@@ -101,20 +117,15 @@ class Buffers:
         self.local = 0
 
 
-class SimLedger:
-    """A ledger in memory, of the real one's format."""
+class SimLedger(Ledger):
+    """A ledger in memory."""
 
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
+    def __init__(self) -> None:
+        super().__init__(None, 0, "")
+        self.lines: list[str] = []
 
-    def entering(self, step: int, epoch: int, held: int) -> None:
-        """See Ledger."""
-        self.lines.append(json.dumps({"step": step, "epoch": epoch, "enters": f"{held:x}"}))
-
-    def committed(self, step: int, reduction: int, computed: int, again: int, digest: str | None) -> None:
-        """See Ledger."""
-        entry = {"step": step, "commits": reduction, "computed": f"{computed:x}", "again": again, "digest": digest}
-        self.lines.append(json.dumps({key: value for key, value in entry.items() if value}| {"step": step}))
+    def _write(self, entry: dict[str, object]) -> None:
+        self.lines.append(json.dumps(entry))
 
 
 @dataclass
@@ -123,7 +134,17 @@ class State:
 
     of: SimTraining
     step: int
+    begun_again: int
     parameters: str
+
+    @property
+    def torn(self) -> bool:
+        """Whether it changed since it was offered."""
+        return (self.of.committed, self.of.begun_again, self.of.parameters) != (
+            self.step,
+            self.begun_again,
+            self.parameters,
+        )
 
 
 @dataclass
@@ -137,43 +158,37 @@ class _Optimizer:
         if reduced.step != owner.committed:
             raise owner.core.violated(f"{owner.name} commits step {owner.committed} from a sum of step {reduced.step}")
         owner.parameters = mixed(owner.parameters, reduced.bits)
-        owner.on_commit(owner.committed, owner.parameters, reduced.bits)
+        owner.on_commit(owner, reduced.bits)
+
+
+OnCommit = Callable[["SimTraining", str], None]
+_MODEL = torch.nn.Linear(1, 1, bias=False)
+"""Training wants one; nothing of it is used."""
 
 
 class SimTraining(Training):
-    """The real Training's masks and rules; model, buffers and optimizer are replaced."""
+    """The real Training's masks and rules; parameters, buffers and optimizer are replaced."""
 
-    def __init__(self, core: Core, group: int, name: str, lines: list[str], on_commit: Any) -> None:
+    def __init__(self, core: Core, group: int, name: str, on_commit: OnCommit) -> None:
         self.core, self.group, self.name, self.on_commit = core, group, name, on_commit
+        self.ledger = SimLedger()
+        super().__init__(_MODEL, [_Optimizer(self)], None, self.ledger, digests=False)
+        self.buffers = cast(Any, Buffers(self))
         self.parameters = mixed("initial", name)
         """Each group begins with its own: the first exchange aligns them."""
-        self._setup(lines)
-
-    def _setup(self, lines: list[str]) -> None:
-        self.buffers = cast(Any, Buffers(self))
-        self.whole = True
-        self.committed = 0
-        self.loss: float | None = None
-        self.held = self.todo = 0
-        self.reduced: int | None = None
-        self.registered = {}
-        self._computed = self._again = 0
-        self._optimizers = [_Optimizer(self)]
-        self._on_gradients = None
-        self._ledger, self._digests = cast(Ledger, SimLedger(lines)), False
 
     def facts(self, group: int, serves: str = "") -> Facts:
         """See Training."""
-        proof = self.parameters if self.whole else ""
-        return Facts(group, self.committed, self.reduced, self.whole, self.held, proof, serves)
+        return replace(super().facts(group, serves), checksum=self.parameters if self.whole else "")
 
     def state(self) -> Any:
         """See Training."""
-        return State(self, self.committed, self.parameters)
+        return State(self, self.committed, self.begun_again, self.parameters)
 
     def load(self, state: Any) -> None:
         """See Training."""
         self.parameters, self.committed, self.whole = state.parameters, state.step, True
+        self.begun_again = state.begun_again
 
     def digest(self) -> str:
         """See Training."""

@@ -1,0 +1,62 @@
+"""`python -m tests.chaos SEEDS`: run so many seeds; print the first that fails, and the command that replays it."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import gc
+import sys
+import time
+
+from spare.api.exit_codes import ExitCode
+from tests.chaos.seeds import play
+
+
+def main() -> int:
+    """Exit code 1 when a seed fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("seeds", nargs="?", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="run this one only")
+    parser.add_argument("--trace", action="store_true", help="print what happens")
+    parser.add_argument("--go-on", action="store_true", help="do not stop at the first that fails")
+    told = parser.parse_args()
+    seeds = range(told.first, told.first + told.seeds) if told.seed is None else range(told.seed, told.seed + 1)
+    gc.disable()  # worlds are cyclic and short: one collection now and then
+    began, said = time.perf_counter(), 0.0
+    ends: collections.Counter[str] = collections.Counter()
+    events = faults = virtual = failed = 0
+    for count, seed in enumerate(seeds, 1):
+        verdict, log = play(seed, trace=told.trace)
+        if count % 50 == 0:
+            gc.collect()
+        for line in log:
+            print(line)
+        ends[name(verdict.exit_code) if verdict.violation is None else "VIOLATION"] += 1
+        events, faults, virtual = events + verdict.events, faults + verdict.faults, virtual + int(verdict.seconds)
+        if verdict.violation is not None:
+            failed += 1
+            print(
+                f"seed {seed}: {verdict.violation}\nagain, with its trace: python -m tests.chaos --seed {seed} --trace"
+            )
+            if not told.go_on:
+                break
+        took = time.perf_counter() - began
+        if took - said > 10.0:
+            said = took
+            print(f"{count} seeds, {count / took:.0f}/s, {dict(ends)}", file=sys.stderr, flush=True)
+    took = time.perf_counter() - began
+    print(
+        f"{count} seeds in {took:.0f} s, {count / took:.1f}/s: {dict(sorted(ends.items()))}; {faults} mishaps, "
+        f"{events} events, {virtual} virtual seconds"
+    )
+    return 1 if failed else 0
+
+
+def name(code: int | None) -> str:
+    """Of an exit code."""
+    return ExitCode(code).name.lower() if code is not None else "none"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""Pods: the real agent on a node, its worker on another of the same host; and the backend that makes and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from spare.api import wire
+from spare.control.signal import AgentGone, AgentNotStarted, AgentUp
+from spare.coordinator.backend import Emit
+from spare_runtime.agent.agent import Agent
+from spare_runtime.agent.doors import Doors, Serve
+from spare_runtime.agent.worker import Worker
+from spare_runtime.config import read_environment
+from tests.chaos.core import Node
+from tests.chaos.gloo import Meshes
+from tests.chaos.net import Channel, Connection, Writer
+from tests.chaos.worker import SimWorker
+
+TOKEN = "secret"
+
+StartWorker = Callable[["Pod", Node, Connection, Callable[[int], None]], SimWorker]
+
+
+class SimDoors(Doors):
+    """An agent's sockets."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+
+    async def below(self, serve: Serve, uid: str) -> str:
+        """See Doors."""
+        self._pod.serve_worker = serve
+        return "@below"
+
+    async def above(self, serve: Serve, bind: str, port: int) -> wire.Address:
+        """See Doors."""
+        self._pod.serve_coordinator = serve
+        self._pod.listens()
+        return self._pod.address
+
+    def signals(self, stop: Callable[[str], None]) -> None:
+        """See Doors."""
+        self._pod.on_sigterm = stop
+
+
+class SimHandle(Worker):
+    """An agent's worker."""
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__()
+        self._pod = pod
+        self._end: asyncio.Future[int] | None = None
+
+    async def start(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+        """See Worker."""
+        self._end = asyncio.get_running_loop().create_future()
+        self.process = self._pod  # type: ignore[assignment]
+        self._pod.start_worker()
+
+    def over(self, code: int) -> None:
+        """SIGCHLD."""
+        if self._end is not None and not self._end.done():
+            self._end.set_result(code)
+
+    async def ended(self) -> int:
+        """See Worker."""
+        assert self._end is not None
+        self.code = await self._end
+        return self.code
+
+    def alive(self) -> bool:
+        """See Worker."""
+        return self.code is None and self._pod.worker is not None and not self._pod.worker.process.dead
+
+    def send(self, sig: signal.Signals) -> None:
+        """See Worker."""
+        if self._pod.worker is not None and sig is signal.SIGKILL:
+            self._pod.worker.process.end(-9)
+
+    async def end(self, grace: float) -> None:
+        """See Worker."""
+        self.send(signal.SIGKILL)
+
+
+class SimAgent(Agent):
+    """The real agent; what it says goes into the trace."""
+
+    def __init__(self, pod: Pod, env: dict[str, str]) -> None:
+        self._pod = pod
+        self._handle = SimHandle(pod)
+        super().__init__(
+            read_environment(env), ["train"], worker=self._handle, doors=SimDoors(pod), clock=pod.node.time
+        )
+
+    def _say(self, text: str) -> None:
+        self._pod.core.note(self._pod.node.name, text)
+
+    def _worker_environment(self, below: str) -> dict[str, str]:
+        return {}
+
+
+class Pod:
+    """One incarnation of a group: an agent and a worker on a host of their own."""
+
+    def __init__(self, site: Site, group: int, uid: str) -> None:
+        self.site, self.core, self.group, self.uid = site, site.core, group, uid
+        self.node = Node(site.core, f"agent-{uid}", uid)
+        self.worker_node = Node(site.core, f"work-{uid}", uid)
+        self.address = wire.Address("10.0.0.1", 1 + len(site.pods))
+        self.worker: SimWorker | None = None
+        self.serve_worker: Serve | None = None
+        self.serve_coordinator: Serve | None = None
+        self.on_sigterm: Callable[[str], None] = lambda _reason: None
+        self.connections: list[Connection] = []
+        self.doomed = False
+        self.up = False
+        self.told_gone = False
+        self.env = {"SPARE_JOB": site.job, "SPARE_GROUP": str(group), "SPARE_UID": uid, "SPARE_TOKEN": TOKEN}
+        self.env |= site.env
+        self.agent = SimAgent(self, self.env)
+        self.node.loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            code = await self.agent.run()
+        except Exception as error:
+            raise self.core.violated(f"{self.node.name} crashed: {error!r}") from error
+        self.end(code)
+
+    def serving(self, serve: Serve, connection: Connection, read: Any, write: Any) -> None:
+        """The agent serves a connection."""
+        if self.node.dead:
+            connection.reset("connection refused")
+            return
+
+        async def guarded() -> None:
+            try:
+                await serve(read, Writer(connection, write))  # type: ignore[arg-type]
+            except Exception as error:
+                raise self.core.violated(f"{self.node.name} crashed: {error!r}") from error
+
+        self.node.loop.create_task(guarded())
+
+    def start_worker(self) -> None:
+        """The agent starts its worker, which dials it once Python and torch are loaded."""
+        assert self.serve_worker is not None
+        connection = Connection(self.site.net, self.worker_node, self.node)
+        self.connections.append(connection)
+        env = read_environment({**self.env, "SPARE_AGENT": "@below"})
+        self.worker = self.site.start_worker(self, self.worker_node, env, connection)
+        self.node.after(0.0005, self.serving, self.serve_worker, connection, connection.down, connection.up)
+
+    def worker_ended(self, code: int) -> None:
+        """The kernel tells the agent of its child's end."""
+        self.node.after(self.core.latency(), self.agent._handle.over, code)
+
+    def listens(self) -> None:
+        """The agent has announced its address."""
+        self.up = True
+        self.site.tell(AgentUp(self.group, self.uid, str(self.address)))
+
+    def end(self, code: int, vanish: bool = False) -> None:
+        """The agent ends; its worker gets the parent-death signal."""
+        if self.node.dead:
+            return
+        self.doomed = True
+        if vanish:
+            self.site.net.vanished.add(self.uid)
+        self.node.die()
+        self.core.note(self.node.name, f"ended with {code}" + (", host and all" if vanish else ""))
+        if self.worker is not None:
+            self.worker.process.end(-9, vanish)
+        if not vanish:
+            for connection in self.connections:
+                connection.gone(self.node)
+            self.gone(f"the agent ended with {code}")
+
+    def gone(self, reason: str) -> None:
+        """The backend notices, a little later."""
+        self.site.world.after(self.core.latency() * 5, self._tell_gone, reason)
+
+    def _tell_gone(self, reason: str) -> None:
+        if not self.told_gone:
+            self.told_gone = True
+            self.site.tell(AgentGone(self.group, self.uid, reason))
+
+
+class Site:
+    """The place where groups run: `spare.coordinator.backend.Backend` and Transport in one.
+
+    It outlives coordinators, as a cluster does. What it tells while there is none is lost; who comes is told what is.
+    """
+
+    def __init__(self, meshes: Meshes, job: str, env: dict[str, str], start_worker: Callable[..., SimWorker]) -> None:
+        self.meshes, self.net, self.core = meshes, meshes.net, meshes.core
+        self.job, self.env, self.start_worker = job, env, start_worker
+        self.world = Node(self.core, "site", "site")
+        self.coordinator: Node | None = None
+        self.pods: list[Pod] = []
+        self.newest: dict[int, Pod] = {}
+        self.document: str | None = None
+        self.on_record: Callable[[str], None] = lambda _text: None
+        self.refuse_starts = 0.0
+        """How probable it is that a group cannot be started."""
+        self._emit: Emit | None = None
+
+    def tell(self, what: Any) -> None:
+        """A signal for the coordinator, if there is one."""
+        node, emit = self.coordinator, self._emit
+        if node is not None and emit is not None:
+            self.core.at(self.core.now + self.core.latency(), node, emit, (what,))
+
+    # --- Backend ------------------------------------------------------------------------------------------------
+
+    async def open(self, emit: Emit) -> None:
+        """See Backend."""
+        self._emit = emit
+        for pod in self.pods:
+            if pod.up and not pod.node.dead:
+                self.tell(AgentUp(pod.group, pod.uid, str(pod.address)))
+
+    async def create(self, group: int) -> None:
+        """See Backend."""
+        await asyncio.sleep(self.core.latency())
+        newest = self.newest.get(group)
+        if newest is not None and not newest.doomed:
+            return
+        if self.core.random.random() < self.refuse_starts:
+            self.tell(AgentNotStarted(group, "no room"))
+            return
+        uid = f"{group}.{sum(pod.group == group for pod in self.pods)}"
+        pod = Pod(self, group, uid)
+        self.pods.append(pod)
+        self.newest[group] = pod
+
+    async def delete(self, group: int, uid: str) -> None:
+        """See Backend."""
+        for pod in self.pods:
+            if pod.uid == uid:
+                pod.doomed = True
+                await asyncio.sleep(self.core.latency())
+                pod.end(-9)
+                if uid in self.net.vanished:
+                    pod._tell_gone("the host is gone")
+
+    async def record(self, name: str, text: str) -> None:
+        """See Backend."""
+        await asyncio.sleep(self.core.latency())
+        self.document = text
+        self.on_record(text)
+        await asyncio.sleep(self.core.latency())
+
+    async def close(self) -> None:
+        """See Backend."""
+        for pod in self.pods:
+            pod.end(-9)
+
+    # --- Transport ----------------------------------------------------------------------------------------------
+
+    async def connect(self, address: wire.Address) -> Channel:
+        """See Transport."""
+        pod = self.pods[address.port - 1]
+        node = self.coordinator
+        assert node is not None
+        if pod.uid in self.net.vanished:
+            await asyncio.sleep(1e6)  # nobody answers
+        heals = self.net.heals(node.host, pod.uid)
+        await asyncio.sleep(heals - self.core.now + self.core.latency())
+        if pod.node.dead or pod.serve_coordinator is None:
+            raise ConnectionRefusedError(f"{address}: connection refused")
+        connection = Connection(self.net, node, pod.node)
+        pod.connections.append(connection)
+        serve = functools.partial(pod.serving, pod.serve_coordinator)
+        self.core.at(self.core.now, pod.node, serve, (connection, connection.down, connection.up))
+        return Channel(connection)

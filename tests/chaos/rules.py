@@ -1,0 +1,95 @@
+"""What must always hold (design, section 4), looked at whenever something happens that could break it."""
+
+from __future__ import annotations
+
+from spare.api import wire
+from spare.control.plan import Plan
+from spare.control.record import read_document
+from spare.planner.judge import check
+from tests.chaos.core import Core
+from tests.chaos.gloo import Collective, Mesh
+from tests.chaos.pods import Site
+from tests.chaos.training import SimTraining
+from tests.chaos.worker import SimWorker
+
+
+class Rules:
+    """The invariants, and what has been seen so far. Exactly once is checked by the meshes themselves."""
+
+    def __init__(self, core: Core, site: Site) -> None:
+        self.core, self.site = core, site
+        self.plans: dict[int, Plan] = {}
+        """Every plan that was ever written down."""
+        self.bits: dict[int, tuple[str, str, str]] = {}
+        """By step: the reduction it was committed from, the parameters after it, and who was the first."""
+        self.told: dict[str, int] = {}
+        """By incarnation: the newest epoch that its agent was told."""
+        self.commits = 0
+
+    def recorded(self, text: str) -> None:
+        """A plan is written down: one digest for each epoch, epochs grow, and the judge accepts the schedule."""
+        plan, _ = read_document(text)
+        known = self.plans.get(plan.epoch)
+        if known is None:
+            newest = max(self.plans, default=0)
+            if plan.epoch != newest + 1:
+                raise self.core.violated(f"plan {plan.epoch} is written after plan {newest}")
+            problems = check(plan.schedule)
+            if problems:
+                raise self.core.violated(f"plan {plan.epoch} is no valid plan: {problems}")
+            self.plans[plan.epoch] = plan
+            self.core.note("site", f"plan {plan.epoch} (base {plan.base}) written: {plan.reason}")
+        elif known.digest != plan.digest:
+            raise self.core.violated(f"plan {plan.epoch} is written with two digests")
+
+    def sent(self, message: wire.Down) -> None:
+        """A plan leaves the coordinator: it has been written down, as it is."""
+        if isinstance(message, wire.Plan):
+            known = self.plans.get(message.epoch)
+            if known is None or known.digest != message.digest:
+                raise self.core.violated(f"plan {message.epoch} is told before it is written down")
+
+    def reduced(self, mesh: Mesh, op: Collective) -> None:
+        """All have entered a reduction: each is the incarnation that its plan names."""
+        plan = self.plans[mesh.epoch]
+        for group in mesh.members:
+            uid = mesh.seats[group].process.node.host
+            if not plan.has(group, uid):
+                raise self.core.violated(
+                    f"fencing: {uid} is in the reduction of plan {mesh.epoch}, which has not got it"
+                )
+        self.core.note("mesh", f"step {op.entered[mesh.members[0]].step} of plan {mesh.epoch} is reduced")
+
+    def computed(self, worker: SimWorker, bit: int) -> None:
+        """A micro-batch is computed: no live member of this step holds it, that both call a member."""
+        mine, step = worker.plan, worker.training.committed
+        assert mine is not None
+        for pod in self.site.pods:
+            other = pod.worker
+            if other is None or other is worker or other.process.dead or other.plan is None:
+                continue
+            held = other.training
+            if not (held.whole and held.committed == step and held.held >> bit & 1):
+                continue
+            if held.begun_again != worker.training.begun_again:
+                continue
+            here, there = self.plans[mine.epoch], self.plans[other.plan.epoch]
+            if here.has(pod.group, pod.uid) and there.has(worker.env.group, worker.env.uid):
+                raise self.core.violated(
+                    f"computed again: {worker.node.name} computes {bit} of step {step}, which {other.node.name} holds"
+                )
+
+    def committed(self, training: SimTraining, bits: str) -> None:
+        """A step is committed: everybody who ever does, the dead included, does so from the same bits, in order."""
+        step, after = training.committed, training.parameters
+        self.commits += 1
+        self.core.note(training.name, f"commits step {step}: {after}")
+        if step not in self.bits:
+            if step != len(self.bits):
+                raise self.core.violated(f"{training.name} commits step {step}; the newest before was {len(self.bits)}")
+            self.bits[step] = (bits, after, training.name)
+        elif self.bits[step][:2] != (bits, after):
+            first = self.bits[step]
+            raise self.core.violated(
+                f"all or none: {training.name} commits step {step} as {bits}, {after}; {first[2]} did as {first[:2]}"
+            )

@@ -1,0 +1,246 @@
+"""One job in the simulated world: built from a seed, run to its end, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from spare.api.exit_codes import ExitCode
+from spare.api.ledger import audit
+from spare.control.config import Config
+from spare.coordinator.actor import Coordinator
+from spare.coordinator.observe import Event, Snapshot
+from spare_runtime.config import Environment
+from tests.chaos.core import Core, Node
+from tests.chaos.gloo import Meshes
+from tests.chaos.net import Connection, Net
+from tests.chaos.pods import TOKEN, Pod, Site
+from tests.chaos.rules import Rules
+from tests.chaos.store import Stores
+from tests.chaos.worker import SimWorker
+
+JOB = "job/1"
+LIMIT = 3000.0
+"""Virtual seconds after which a job that has not ended hangs: every wait of it is shorter."""
+HEARTBEAT, DEAD_AFTER, HANG_AFTER = 1.0, 4.0, 20.0
+RENDEZVOUS, COLLECTIVE = 30.0, 60.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A job."""
+
+    groups: int = 4
+    redundancy: int = 2
+    micro_batches: int = 2
+    steps: int = 6
+    compute: float = 0.03
+    """Seconds of one micro-batch."""
+    replace: bool = True
+
+    @property
+    def config(self) -> Config:
+        """For the coordinator."""
+        return Config(
+            JOB,
+            self.groups,
+            self.redundancy,
+            self.micro_batches,
+            heartbeat=HEARTBEAT,
+            dead_after=DEAD_AFTER,
+            hang_after=HANG_AFTER,
+            replace=self.replace,
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run ended."""
+
+    violation: str | None
+    exit_code: int | None
+    steps: int
+    masked: int
+    events: int
+    seconds: float
+    """Virtual."""
+    faults: int
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(self, seed: int, shape: Shape, trace: bool = False) -> None:
+        self.core = core = Core(seed, trace)
+        self.shape = shape
+        self.net = Net(core)
+        self.meshes = Meshes(Stores(self.net), shape.groups * shape.micro_batches)
+        env = {
+            "SPARE_HEARTBEAT": str(HEARTBEAT),
+            "SPARE_DEAD_AFTER": str(DEAD_AFTER),
+            "SPARE_COLLECTIVE_TIMEOUT": str(COLLECTIVE),
+            "SPARE_RENDEZVOUS_TIMEOUT": str(RENDEZVOUS),
+        }
+        self.site = Site(self.meshes, JOB, env, self._start_worker)
+        self.rules = Rules(core, self.site)
+        self.site.on_record = self.rules.recorded
+        self.meshes.on_reduced = self.rules.reduced
+        self.coordinators = 0
+        self.coordinator: Coordinator | None = None
+        self.final: Snapshot | None = None
+        self.touched: set[int] = set()
+        """Groups that something was done to."""
+        self.faults = 0
+        self.on_wait: Callable[[SimWorker, str], None] | None = None
+
+    # --- building -----------------------------------------------------------------------------------------------
+
+    def _start_worker(self, pod: Pod, node: Node, env: Environment, connection: Connection) -> SimWorker:
+        shape = self.shape
+        worker = SimWorker(
+            self.meshes,
+            node,
+            env,
+            connection,
+            pod.worker_ended,
+            shape.steps,
+            shape.compute,
+            self.rules.computed,
+            self.rules.committed,
+        )
+        if self.on_wait is not None:
+            hook = self.on_wait
+            worker.process.on_wait = lambda process: hook(worker, process.at)
+        return worker
+
+    def start_coordinator(self) -> None:
+        """A coordinator comes (back), and reads what was recorded."""
+        self.coordinators += 1
+        node = Node(self.core, f"coord-{self.coordinators}", "control")
+        self.site.coordinator = node
+        self.core.at(self.core.now, node, self._begin, (node,))
+
+    def _begin(self, node: Node) -> None:
+        coordinator = self.coordinator = Coordinator(
+            self.shape.config,
+            self.site,
+            token=TOKEN,
+            transport=self.site,
+            observers=(self,),
+            clock=node.time,
+            wall=node.time,
+            recorded=self.site.document,
+            incarnation=node.name,
+        )
+        tell = coordinator._sent
+
+        def sent(group: int, pod: int, message: Any) -> None:
+            self.rules.sent(message)
+            tell(group, pod, message)
+
+        coordinator._sent = sent  # type: ignore[method-assign]
+        node.loop.create_task(self._conduct(node, coordinator))
+
+    async def _conduct(self, node: Node, coordinator: Coordinator) -> None:
+        try:
+            self.final = await coordinator.run()
+        except Exception as error:
+            raise self.core.violated(f"{node.name} crashed: {error!r}") from error
+
+    def kill_coordinator(self) -> None:
+        """SIGKILL: its connections close, its record stays."""
+        node = self.site.coordinator
+        if node is None or node.dead or self.final is not None:
+            return
+        node.die()
+        self.site.coordinator = None
+        self.core.note(node.name, "killed")
+        for pod in self.site.pods:
+            for connection in pod.connections:
+                if connection.dialler is node:
+                    connection.gone(node)
+
+    # --- observer -----------------------------------------------------------------------------------------------
+
+    def event(self, event: Event) -> None:
+        """See Observer."""
+        self.core.note("control", f"{event.reason}: {event.text.splitlines()[0]}")
+
+    def state(self, snapshot: Snapshot) -> None:
+        """See Observer."""
+
+    # --- a run --------------------------------------------------------------------------------------------------
+
+    def run(self) -> Verdict:
+        """Until the job has ended or a rule is broken."""
+        core = self.core
+        self.start_coordinator()
+        core.run(lambda: self.final is not None, LIMIT)
+        violation = str(core.broken) if core.broken is not None else self._judge()
+        if violation is not None and core.log is not None and core.broken is None:
+            core.note("world", f"VIOLATION {violation}")
+        final = self.final
+        verdict = Verdict(
+            violation,
+            final.exit_code if final else None,
+            len(self.rules.bits),
+            final.masked if final else 0,
+            core.events,
+            core.now,
+            self.faults,
+        )
+        self.close()
+        return verdict
+
+    def close(self) -> None:
+        """Nothing of this run acts any more."""
+        self.core.close()
+        for pod in self.site.pods:
+            if pod.worker is not None:
+                pod.worker.process.bury()
+
+    def _judge(self) -> str | None:
+        """What is wrong with a run that broke no rule on its way."""
+        if self.final is None:
+            return f"the job hangs: {self._waits()}"
+        code, verdict = self.final.exit_code, self.final.verdict.splitlines()[0]
+        found = audit(
+            {pod.uid: pod.worker.training.ledger.lines for pod in self.site.pods if pod.worker is not None},
+            self.shape.groups,
+            self.shape.micro_batches,
+        )
+        if found.problems or found.lost or found.doubled:
+            return f"the ledgers are not exact: {'; '.join(found.problems)}"
+        if found.repeated:
+            return f"{found.repeated} micro-batches were computed again"
+        if code == ExitCode.COMPLETE:
+            if found.steps != self.shape.steps:
+                return f"complete after {found.steps} of {self.shape.steps} steps"
+            return None
+        if code == ExitCode.WIPE_OUT:
+            return self._unjust()
+        return f"the job ended with {code}: {verdict}"
+
+    def _unjust(self) -> str | None:
+        """A wipe-out is legitimate where all hosts of a shard were hit."""
+        plan = self.rules.plans[max(self.rules.plans)]
+        for row in plan.schedule.placement.host_table:
+            if set(row) <= self.touched:
+                return None
+        return f"a wipe-out though only groups {sorted(self.touched)} were touched"
+
+    def _waits(self) -> str:
+        parts = []
+        for pod in self.site.pods:
+            if pod.worker is not None and not pod.worker.process.dead:
+                worker = pod.worker
+                plan = worker.plan.epoch if worker.plan else 0
+                parts.append(
+                    f"{pod.uid} in {worker.process.at!r} of plan {plan}, step {worker.training.committed}"
+                    f"{', frozen' if worker.node.frozen else ''}"
+                )
+        state = self.coordinator.state if self.coordinator is not None else None
+        groups = "; ".join(f"{g.group}: {g.state.value} {g.uid} {g.reason}" for g in state.groups) if state else ""
+        plan_epoch = state.plan.epoch if state and state.plan else 0
+        return f"{'; '.join(parts) or 'no worker lives'}; coordinator in plan {plan_epoch}: {groups}"
