@@ -15,6 +15,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 
+_SPIN = 20_000
+"""Happenings at one moment after which something is called endless."""
+
+
 class Violation(Exception):
     """A rule is broken. The text says which, and by whom."""
 
@@ -121,7 +125,7 @@ class Core:
 
     def run(self, done: Callable[[], bool], limit: float) -> None:
         """Let things happen until `done`, a violation, or `limit` (virtual seconds)."""
-        heap, pop, enter = self._heap, heapq.heappop, events._set_running_loop
+        heap, pop, enter, turns = self._heap, heapq.heappop, events._set_running_loop, 0
         try:
             while heap and self.broken is None and not done():
                 when, _, entry = pop(heap)
@@ -133,8 +137,12 @@ class Core:
                 if node.frozen:
                     node.backlog.append(entry)
                     continue
-                self.now = when
+                if when > self.now:
+                    self.now, turns = when, 0
                 self.events += 1
+                turns += 1
+                if turns > _SPIN:
+                    raise self.violated(f"{node.name} spins: {entry.call} again and again, and time stands still")
                 enter(node.loop)
                 entry.call(*entry.args)
         except Violation as found:

@@ -70,10 +70,10 @@ def draw(rng: random.Random, shape: Shape) -> tuple[Fault, ...]:
     faults: list[Fault] = []
     count = rng.choice((0, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 8))
     kinds, weights = list(KINDS), list(KINDS.values())
-    at = 0.0
+    at, length = 0.0, shape.steps * (shape.micro_batches * shape.compute + 0.01)
     for _ in range(count):
         if not faults or rng.random() < 0.4:
-            at = rng.uniform(0.05, 1.5)
+            at = 0.05 + rng.random() * length
         else:
             at += rng.choice((0.0, 0.002, 0.02, 0.1, 0.5, 3.0)) * rng.random()
         group, other = rng.sample(range(shape.groups), 2)

@@ -21,7 +21,7 @@ from tests.chaos.store import Stores
 from tests.chaos.worker import SimWorker
 
 JOB = "job/1"
-LIMIT = 3000.0
+LIMIT = 400.0
 """Virtual seconds after which a job that has not ended hangs: every wait of it is shorter."""
 HEARTBEAT, DEAD_AFTER, HANG_AFTER = 1.0, 4.0, 20.0
 RENDEZVOUS, COLLECTIVE = 30.0, 60.0

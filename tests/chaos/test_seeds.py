@@ -1,0 +1,74 @@
+"""Seeds of the simulation: no rule is ever broken, every job completes or ends for a reason that was injected."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.core import Core, Node, Violation
+from tests.chaos.seeds import play
+
+FAST, SLOW = 120, 1000
+CHUNK = 40
+
+
+def failures(seeds: range) -> list[str]:
+    """Of each seed that breaks a rule: what it broke, and how to see it again."""
+    found = []
+    for seed in seeds:
+        verdict, _ = play(seed)
+        if verdict.violation is not None:
+            found.append(f"seed {seed}: {verdict.violation} (python -m tests.chaos --seed {seed} --trace)")
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, FAST, CHUNK))
+def test_no_seed_breaks_a_rule(first: int) -> None:
+    """Exactly once, all or none, nothing computed again, fencing, written before told, and an end."""
+    assert failures(range(first, first + CHUNK)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_seed_of_many_breaks_a_rule() -> None:
+    """The same for as many as CI has time for."""
+    assert failures(range(FAST, FAST + SLOW)) == []
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_a_seed_is_the_same_run_each_time(seed: int) -> None:
+    """Byte for byte, in another process with another order of its sets, too."""
+    _, here = play(seed, trace=True)
+    traces = set()
+    for hashing in ("1", "2"):
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.chaos", "--seed", str(seed), "--trace"],
+            env={**os.environ, "PYTHONHASHSEED": hashing},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert ran.returncode == 0, ran.stderr
+        traces.add(ran.stdout.rpartition("\n1 seeds")[0])
+
+    assert traces == {"\n".join(here)}
+
+
+def test_a_violation_in_a_callback_ends_the_run() -> None:
+    """The simulation itself must not swallow what it finds."""
+    core = Core(1, trace=False)
+    node = Node(core, "n", "h")
+
+    def breaks() -> None:
+        raise core.violated("by hand")
+
+    node.after(1.0, breaks)
+    core.run(lambda: False, 10.0)
+
+    assert isinstance(core.broken, Violation)
+    assert str(core.broken) == "by hand"
