@@ -91,6 +91,12 @@ simulate-paper: $(STAMP) ## the paper's table and figures, and ours beside them,
 	{ for job in "--strategy whole -r 9" "--strategy micro -r 5"; do \
 		$(BIN)/spare simulate run --groups 1000 --reduction 10 --runs 1 --profile $$job; done; } > docs/simulation/profile.txt
 
+SEEDS ?= 10000
+
+.PHONY: chaos
+chaos: $(STAMP) ## the protocol under SEEDS random failures, simulated: SEEDS=10000 make chaos
+	$(BIN)/python -m tests.chaos $(SEEDS)
+
 .PHONY: e2e
 e2e: ## the tests that need a Kubernetes cluster (KUBECONFIG)
 	@if [[ -d tests/e2e ]]; then $(MAKE) --no-print-directory run-e2e; \

@@ -208,5 +208,7 @@ def _wake(state: State) -> float:
     if state.plan is None:
         retries = [here.retry for here in state.groups if here.retry is not None]
         return min([*retries, state.began + state.config.start_timeout])
+    if state.finishing:
+        return math.inf  # nobody is started again: a retry that is due would wake us for ever
     retries = [here.retry for here in state.groups if here.retry is not None]
     return min([*retries, facts_at(state) if state.probe is not None else math.inf])

@@ -31,22 +31,21 @@ def main() -> int:
         if count % 50 == 0:
             gc.collect()
         for line in log:
-            print(line)
+            print(line)  # noqa: T201
         ends[name(verdict.exit_code) if verdict.violation is None else "VIOLATION"] += 1
         events, faults, virtual = events + verdict.events, faults + verdict.faults, virtual + int(verdict.seconds)
         if verdict.violation is not None:
             failed += 1
-            print(
-                f"seed {seed}: {verdict.violation}\nagain, with its trace: python -m tests.chaos --seed {seed} --trace"
-            )
+            print(f"seed {seed}: {verdict.violation}")  # noqa: T201
+            print(f"again, with its trace: python -m tests.chaos --seed {seed} --trace")  # noqa: T201
             if not told.go_on:
                 break
         took = time.perf_counter() - began
         if took - said > 10.0:
             said = took
-            print(f"{count} seeds, {count / took:.0f}/s, {dict(ends)}", file=sys.stderr, flush=True)
+            print(f"{count} seeds, {count / took:.0f}/s, {dict(ends)}", file=sys.stderr, flush=True)  # noqa: T201
     took = time.perf_counter() - began
-    print(
+    print(  # noqa: T201
         f"{count} seeds in {took:.0f} s, {count / took:.1f}/s: {dict(sorted(ends.items()))}; {faults} mishaps, "
         f"{events} events, {virtual} virtual seconds"
     )

@@ -1,8 +1,8 @@
 """Virtual time: one heap of what will happen, in an order that a seed decides.
 
 A node is a process. What is to happen at it waits while it is frozen and is forgotten when it is dead. Programs that
-use asyncio run on a node's own loop; a program that blocks runs on a greenlet, see `tests.chaos.process`. Equal times are
-ordered by who asked first, so a run is the same each time, byte for byte.
+use asyncio run on a node's own loop; a program that blocks runs on a greenlet, see `tests.chaos.process`. Equal times
+are ordered by who asked first, so a run is the same each time, byte for byte.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import heapq
 import random
 from asyncio import events
 from collections.abc import Callable, Coroutine
-from typing import Any
-
+from typing import Any, cast
 
 _SPIN = 20_000
 """Happenings at one moment after which something is called endless."""
@@ -143,7 +142,7 @@ class Core:
                 turns += 1
                 if turns > _SPIN:
                     raise self.violated(f"{node.name} spins: {entry.call} again and again, and time stands still")
-                enter(node.loop)
+                enter(cast(Any, node.loop))
                 entry.call(*entry.args)
         except Violation as found:
             self.broken = self.broken or found
@@ -172,8 +171,8 @@ class Core:
         self._tasks.clear()
 
 
-class Loop(asyncio.AbstractEventLoop):
-    """One node's event loop, as far as asyncio needs one."""
+class Loop:
+    """One node's event loop, as far as asyncio needs one for what runs here."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -196,11 +195,11 @@ class Loop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future of this loop."""
-        return asyncio.Future(loop=self)
+        return asyncio.Future(loop=cast(Any, self))
 
-    def create_task(self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Any = None) -> Any:  # type: ignore[override]
+    def create_task(self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Any = None) -> Any:
         """A task of this loop."""
-        task = asyncio.Task(coro, loop=self, name=name or "task")
+        task = asyncio.Task(coro, loop=cast(Any, self), name=name or "task")
         self.node.core.keep(task)
         return task
 

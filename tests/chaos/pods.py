@@ -12,9 +12,10 @@ from spare.api import wire
 from spare.control.signal import AgentGone, AgentNotStarted, AgentUp
 from spare.coordinator.backend import Emit
 from spare_runtime.agent.agent import Agent
+from spare_runtime.agent.assembling import Assembling, Assembly
 from spare_runtime.agent.doors import Doors, Serve
 from spare_runtime.agent.worker import Worker
-from spare_runtime.config import read_environment
+from spare_runtime.config import Environment, read_environment
 from tests.chaos.core import Node
 from tests.chaos.gloo import Meshes
 from tests.chaos.net import Channel, Connection, Writer
@@ -51,7 +52,7 @@ class SimHandle(Worker):
     """An agent's worker."""
 
     def __init__(self, pod: Pod) -> None:
-        super().__init__()
+        super().__init__(0, pod.node.time)
         self._pod = pod
         self._end: asyncio.Future[int] | None = None
 
@@ -86,21 +87,39 @@ class SimHandle(Worker):
         self.send(signal.SIGKILL)
 
 
+class SimAssembling(Assembling):
+    """A group of one rank meets nobody."""
+
+    def __init__(self, env: Environment) -> None:
+        self._alone = Assembly(env, "", wire.Address("127.0.0.1", 1))
+
+    async def known(self) -> Assembly:
+        """See Assembling."""
+        return self._alone
+
+    def told(self) -> dict[str, str]:
+        """See Assembling."""
+        return {}
+
+
 class SimAgent(Agent):
     """The real agent; what it says goes into the trace."""
 
     def __init__(self, pod: Pod, env: dict[str, str]) -> None:
         self._pod = pod
         self._handle = SimHandle(pod)
+        told = read_environment(env)
         super().__init__(
-            read_environment(env), ["train"], worker=self._handle, doors=SimDoors(pod), clock=pod.node.time
+            told,
+            ["train"],
+            workers=[self._handle],
+            doors=SimDoors(pod),
+            assembly=SimAssembling(told),
+            clock=pod.node.time,
         )
 
     def _say(self, text: str) -> None:
         self._pod.core.note(self._pod.node.name, text)
-
-    def _worker_environment(self, below: str) -> dict[str, str]:
-        return {}
 
 
 class Pod:

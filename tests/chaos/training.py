@@ -173,7 +173,8 @@ class SimTraining(Training):
         self.core, self.group, self.name, self.on_commit = core, group, name, on_commit
         self.ledger = SimLedger()
         super().__init__(_MODEL, [_Optimizer(self)], None, self.ledger, digests=False)
-        self.buffers = cast(Any, Buffers(self))
+        self.sum = Buffers(self)
+        self.buffers = cast(Any, self.sum)
         self.parameters = mixed("initial", name)
         """Each group begins with its own: the first exchange aligns them."""
 

@@ -122,7 +122,7 @@ class SimWorker:
                     process.at = "computing"
                     process.sleep(self.compute)
                     self.on_compute(self, bit)
-                    training.buffers.add(bit)
+                    training.sum.add(bit)
             member.finish()
         except Violation:
             raise

@@ -47,6 +47,17 @@ def test_a_script_that_fails_after_the_finish_is_an_error() -> None:
     assert "disk full" in drive.end.verdict
 
 
+def test_a_start_that_is_due_wakes_nobody_after_the_last_step() -> None:
+    """Found by the simulation, seed 101: nobody is started any more, and the coordinator span over it."""
+    drive = started(replace=True)
+    drive.do(drive.exited(2), Tick())
+    drive.finish()
+    decision = drive.do(Tick(), after=1.0)
+
+    assert drive.end is None
+    assert decision.wake > drive.now
+
+
 def test_who_dies_after_the_finish_is_not_waited_for() -> None:
     """A signal, or silence for deadAfter."""
     drive = started()
