@@ -51,6 +51,8 @@ class Lease:
         self._renewed = float("-inf")
         self._seen: tuple[str, float] = ("", float("inf"))
         """resourceVersion of another's lease, and since when it has been that."""
+        self.answered = False
+        """Whether the API server has ever answered us."""
         self.term = 0
         """Number of our leadership: the Lease counts its changes of holder. Fences who was deposed."""
 
@@ -101,6 +103,7 @@ class Lease:
         except (ApiError, TimeoutError) as error:
             logger.warning("the lease could not be read or written: %s", error or "no answer in time")
             return False
+        self.answered = True
         if got:
             self._renewed = before
         else:

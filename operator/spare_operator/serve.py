@@ -18,9 +18,11 @@ from spare_operator.cluster import Cluster
 from spare_operator.handlers import registry_of
 from spare_operator.jobs import Jobs
 from spare_operator.lease import Lease
+from spare_operator.metrics import Collector
 from spare_operator.nodes import Nodes
 from spare_operator.settings import Settings
 from spare_operator.surroundings import Surroundings
+from spare_operator.web import Page
 
 logger = logging.getLogger(__name__)
 
@@ -29,56 +31,75 @@ EXIT_DEPOSED = 1
 
 
 async def serve(settings: Settings) -> int:
-    """Run until a signal comes (returns 0) or the lease is lost (EXIT_DEPOSED)."""
-    identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    """Run until a signal comes (returns 0) or the lease is lost (EXIT_DEPOSED).
+
+    Raises:
+        OSError: the health page's address cannot be had.
+    """
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
     async with _api() as api:
-        lease = Lease(Cluster(api), settings.lease_namespace, settings.lease_name, identity)
+        return await Operator(settings, api, stopped).run()
+
+
+class Operator:
+    """One process's claim to the work, and the work."""
+
+    def __init__(self, settings: Settings, api: client.ApiClient, stopped: asyncio.Event) -> None:
+        self._settings, self._api, self._stopped = settings, api, stopped
+        identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        self.lease = Lease(Cluster(api), settings.lease_namespace, settings.lease_name, identity, settings.timing)
+        self.jobs: Jobs | None = None
+        """While it leads."""
+        self._page = Page(Collector(lambda: self.lease.held, lambda: self.jobs), lambda: self.lease.answered)
+
+    async def run(self) -> int:
+        """See `serve`."""
+        port = await self._page.open(self._settings.health_host, self._settings.health_port)
+        logger.info("health and metrics on port %d", port)
         loop = asyncio.get_running_loop()
-        stopped = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopped.set)
-        stop, acquire = loop.create_task(stopped.wait()), loop.create_task(lease.acquire())
-        await asyncio.wait({stop, acquire}, return_when=asyncio.FIRST_COMPLETED)
-        if not acquire.done():
-            acquire.cancel()
-            return 0
+        stop, acquire = loop.create_task(self._stopped.wait()), loop.create_task(self.lease.acquire())
         try:
-            return await _lead(settings, api, lease)
+            await asyncio.wait({stop, acquire}, return_when=asyncio.FIRST_COMPLETED)
+            return await self._lead() if acquire.done() else 0
         finally:
-            stop.cancel()
-            await lease.release()
+            for task in (stop, acquire):
+                task.cancel()
+            await self.lease.release()
+            await self._page.close()
 
-
-async def _lead(settings: Settings, api: client.ApiClient, lease: Lease) -> int:
-    """Work while the lease is held."""
-    cluster = Cluster(api, lambda: lease.held)
-    around = Surroundings(cluster, Nodes(), lambda: lease.held, lease.identity, lease.term, settings.agent_port)
-    jobs = Jobs(around, settings.namespaces)
-    loop = asyncio.get_running_loop()
-    keep, look = loop.create_task(lease.keep()), loop.create_task(jobs.keep_looking())
-    stop = asyncio.Event()
-    watch = loop.create_task(
-        kopf.operator(
-            registry=registry_of(jobs, settings.watching, nodes=settings.nodes),
-            clusterwide=not settings.namespaces,
-            namespaces=list(settings.namespaces),
-            standalone=True,
-            stop_flag=stop,
+    async def _lead(self) -> int:
+        """Work while the lease is held."""
+        settings, lease = self._settings, self.lease
+        cluster = Cluster(self._api, lambda: lease.held)
+        around = Surroundings(cluster, Nodes(), lambda: lease.held, lease.identity, lease.term, settings.agent_port)
+        jobs = self.jobs = Jobs(around, settings.namespaces)
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        watch = loop.create_task(
+            kopf.operator(
+                registry=registry_of(jobs, settings.watching, nodes=settings.nodes),
+                clusterwide=not settings.namespaces,
+                namespaces=list(settings.namespaces),
+                standalone=True,
+                stop_flag=stop,
+            )
         )
-    )
-    try:
-        await asyncio.wait({keep, look, watch}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (look, watch):
-            if task.done():
-                task.result()
-        return EXIT_DEPOSED if keep.done() else 0
-    finally:
-        await jobs.close()
-        stop.set()
-        for task in (keep, look):
-            task.cancel()
-        await asyncio.wait({watch}, timeout=10.0)
-        await asyncio.gather(keep, look, return_exceptions=True)
+        keep, look = loop.create_task(lease.keep()), loop.create_task(jobs.keep_looking())
+        end = loop.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({keep, look, watch, end}, return_when=asyncio.FIRST_COMPLETED)
+            for failed in (look, watch):
+                if failed.done():
+                    failed.result()
+            return EXIT_DEPOSED if keep.done() else 0
+        finally:
+            await jobs.close()
+            stop.set()
+            await asyncio.wait({watch}, timeout=10.0)
+            for each in (keep, look, end, watch):
+                each.cancel()
+            await asyncio.gather(keep, look, end, watch, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -33,7 +33,8 @@ class Training:
     def __init__(self, around: Surroundings, key: JobKey, record: Record, spec: Spec, generation: int) -> None:
         self._around, self._key, self._record, self._spec = around, key, record, spec
         self._policy = spec.run_policy
-        self._coordinator: Coordinator | None = None
+        self.coordinator: Coordinator | None = None
+        """Once it works."""
         self._backend: KubernetesBackend | None = None
         self._reporter = Reporter(around.cluster, key, record, generation, self._state)
         self._changed = asyncio.Event()
@@ -54,7 +55,7 @@ class Training:
         self._changed.set()
 
     def _state(self) -> State | None:
-        return self._coordinator.state if self._coordinator is not None else None
+        return self.coordinator.state if self.coordinator is not None else None
 
     async def run(self) -> None:
         """Train until the job has ended, and that is written; or until it is suspended.
@@ -75,7 +76,7 @@ class Training:
             record=self._reporter.write_plan,
             created=self._reporter.created,
         )
-        self._coordinator = Coordinator(
+        self.coordinator = Coordinator(
             config_of(self._key, spec),
             self._backend,
             token=secret.token,
@@ -85,7 +86,7 @@ class Training:
             incarnation=around.identity,
             term=around.term,
         )
-        await self._until_the_end(self._coordinator, self._backend)
+        await self._until_the_end(self.coordinator, self._backend)
         await self._reporter.flush()
 
     async def _until_the_end(self, coordinator: Coordinator, backend: KubernetesBackend) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from spare.api import wire
+from spare.api.reasons import EventReason
 from spare.control.action import (
     Action,
     Announce,
@@ -36,6 +37,7 @@ from spare.control.signal import AgentNotStarted, Interrupted, Pushed, Refused, 
 from spare.control.state import State
 from spare.coordinator.backend import Backend
 from spare.coordinator.link import Events, Identity, Link
+from spare.coordinator.meter import Meter
 from spare.coordinator.observe import Event, Observer, Snapshot
 from spare.coordinator.snapshot import snapshot_of
 from spare.coordinator.transport import Tcp, Transport
@@ -89,6 +91,9 @@ class Coordinator:
         self._clock = clock
         self._wall = wall() - clock()
         self._inbox: list[Signal] = []
+        self._since = clock()
+        """When the oldest signal in the inbox came."""
+        self.meter = Meter()
         self._arrived = asyncio.Event()
         self._links: dict[tuple[int, int], Link] = {}
         """By group and pod."""
@@ -111,6 +116,8 @@ class Coordinator:
 
     def emit(self, signal: Signal) -> None:
         """Put a signal into the inbox. From the event loop's thread only."""
+        if not self._inbox:
+            self._since = self._clock()
         self._inbox.append(signal)
         self._arrived.set()
 
@@ -135,6 +142,7 @@ class Coordinator:
                     signals.append(Tick())
                     tick = now + self._config.heartbeat / 2
                 self._decision = decide(self.state, signals, now)
+                self.meter.decided(self._clock() - now)
                 await self._execute(self._decision.actions)
                 self._show()
                 if self._broken:
@@ -157,6 +165,7 @@ class Coordinator:
         # Two turns of the loop: what other connections hold at this moment comes along, and makes one decision (F05).
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+        self.meter.waited = self._clock() - self._since if self._inbox else 0.0
         signals, self._inbox = self._inbox, []
         self._arrived.clear()
         return signals
@@ -213,7 +222,9 @@ class Coordinator:
             self._recorded is not None and self._recorded[0] == plan.epoch and kept.same(self._recorded[1])
         ):
             return
+        began = self._clock()
         await self._backend.record(PLAN_DOCUMENT, document(plan, kept))
+        self.meter.wrote(self._clock() - began)
         self._recorded = plan.epoch, kept
 
     def _push(self, action: PushPlan) -> None:
@@ -227,8 +238,11 @@ class Coordinator:
             for link in self._of([group]):
                 if link.uid == uid:
                     link.send(part)
+                    self.meter.pushed += 1
 
     def _sent(self, group: int, pod: int, message: wire.Down) -> None:
+        if isinstance(message, wire.Plan):
+            self.meter.taken += 1
         if isinstance(message, wire.Plan) and message.epoch in self._untold:
             self._untold[message.epoch].discard((group, pod))
             if not self._untold[message.epoch]:
@@ -285,6 +299,7 @@ class Coordinator:
 
     def _tell(self, reason: str, text: str, groups: tuple[int, ...]) -> None:
         event = Event(self._wall + self._clock(), reason, text, groups)
+        self.meter.rejoined += len(groups) if reason == EventReason.GROUP_REJOINED else 0
         for observer in self._observers:
             observer.event(event)
 
