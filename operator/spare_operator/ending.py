@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from typing import Final
 
 from spare.api.job import JobFileError
@@ -32,7 +31,7 @@ async def after_the_end(around: Surroundings, key: JobKey, spec: Spec | JobFileE
         await remove_pods(around.cluster, key, ended=policy.clean_pod_policy is CleanPodPolicy.ALL)
     if policy.ttl_seconds_after_finished is None or status.completion_time is None:
         return
-    age = (datetime.now(UTC) - status.completion_time).total_seconds()
+    age = (around.now() - status.completion_time).total_seconds()
     await asyncio.sleep(max(0.0, policy.ttl_seconds_after_finished - age))
     logger.info("%s: deleted, %d s after its end", key, policy.ttl_seconds_after_finished)
     await around.cluster.delete(JOBS, key.namespace, key.name, uid=key.uid)

@@ -6,6 +6,7 @@ ordered across objects nor retried, so they may only say "look there".
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import kopf
@@ -14,18 +15,16 @@ from spare_operator import names
 from spare_operator.jobs import Jobs
 from spare_operator.settings import Watching
 
+Login = Callable[..., Awaitable[kopf.ConnectionInfo | None]]
 
-def registry_of(jobs: Jobs, watching: Watching, *, nodes: bool) -> kopf.OperatorRegistry:
+
+def registry_of(jobs: Jobs, login: Login, *, nodes: bool) -> kopf.OperatorRegistry:
     """The handlers. `nodes`: whether we may look at nodes, which takes rights on the whole cluster."""
     registry = kopf.OperatorRegistry()
 
-    @kopf.on.startup(registry=registry)
-    async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-        configure_kopf(settings, watching)
-
     @kopf.on.login(registry=registry)
-    async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return await kopf.login_via_async_client(**kwargs)
+    async def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return await login(**kwargs)
 
     @kopf.on.cleanup(registry=registry)
     async def let_go(**_: Any) -> None:
@@ -48,8 +47,9 @@ def registry_of(jobs: Jobs, watching: Watching, *, nodes: bool) -> kopf.Operator
     return registry
 
 
-def configure_kopf(settings: kopf.OperatorSettings, watching: Watching) -> None:
+def kopf_settings(watching: Watching) -> kopf.OperatorSettings:
     """Kopf's own settings, where its defaults are not for us."""
+    settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # events are ours to write: log lines are never any (field case F54)
     settings.peering.standalone = True  # the Lease decides who works
     settings.scanning.disabled = True  # no rights to list all custom resources and namespaces
@@ -58,3 +58,5 @@ def configure_kopf(settings: kopf.OperatorSettings, watching: Watching) -> None:
     settings.watching.connect_timeout = watching.connect_timeout
     settings.watching.label_selectors["", "v1", "pods"] = f"{names.MANAGED_BY}={names.OPERATOR}"
     settings.networking.connect_timeout = watching.connect_timeout
+    settings.process.ultimate_exiting_timeout = None  # whoever started the process ends it
+    return settings

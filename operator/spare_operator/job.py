@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from spare.api.job import JobFileError, load_object
 from spare.api.reasons import ConditionType, EventReason
@@ -106,7 +105,7 @@ class Job:
         generation = self._body["metadata"].get("generation", 0)
 
         def change(before: Status) -> Status:
-            now = datetime.now(UTC).replace(microsecond=0)
+            now = self._around.now()
             conditions = with_state(
                 before.conditions, kind, reason=reason, message=message, now=now, generation=generation
             )

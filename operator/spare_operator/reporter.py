@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
@@ -21,9 +20,10 @@ from spare.control.state import State
 from spare.coordinator.observe import Event, Snapshot
 from spare_operator import names
 from spare_operator.account import moved_by, status_of
-from spare_operator.cluster import EVENTS, ApiError, Body, Cluster, NotFound, NotLeading
+from spare_operator.cluster import EVENTS, ApiError, Body, NotFound, NotLeading
 from spare_operator.pod import JobKey
 from spare_operator.record import JobGone, Outrun, Record
+from spare_operator.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +45,10 @@ class Reporter:
     """`spare.coordinator.observe.Observer` that writes to the API server."""
 
     def __init__(
-        self, cluster: Cluster, job: JobKey, record: Record, generation: int, state: Callable[[], State | None]
+        self, around: Surroundings, job: JobKey, record: Record, generation: int, state: Callable[[], State | None]
     ) -> None:
         """`state`: the job's present state; None while no coordinator runs."""
-        self._cluster, self._job, self._record = cluster, job, record
+        self._around, self._job, self._record = around, job, record
         self._generation = generation
         self._state = state
         self._events: list[Event] = []
@@ -56,7 +56,7 @@ class Reporter:
         self._created: list[tuple[int, str]] = []
         self._plan: Plan | None = None
         self._moved = 0
-        self._wall = time.time() - time.monotonic()
+        self._wall = around.wall() - around.clock()
         self._written = float("-inf")
         self.waits: tuple[str, str] | None = None
         """(reason, message) for which no group trains yet."""
@@ -107,7 +107,7 @@ class Reporter:
         await self._pass(last=True)
 
     async def _pass(self, *, last: bool = False) -> None:
-        now = time.monotonic()
+        now = self._around.clock()
         if not last and not self._events and not self._news():
             wait = self._written + STEP_EVERY - now
             if wait > 0:
@@ -115,7 +115,7 @@ class Reporter:
         events, self._events = [*self._gathered(), *self._events], []
         try:
             if await self._record.write_status(self._change):
-                self._written = time.monotonic()
+                self._written = self._around.clock()
         except ApiError as error:
             logger.warning("%s: the status could not be written: %s", self._job, error)
             self._events = [*events, *self._events]
@@ -141,11 +141,10 @@ class Reporter:
             if plan.base == plan.epoch:  # one that answers a failure
                 self._moved = moved_by(self._plan, plan)
             self._plan = plan
-        now = datetime.now(UTC).replace(microsecond=0)
         return status_of(
             state,
             before,
-            now,
+            self._around.now(),
             generation=self._generation,
             wall=self._wall,
             moved=self._moved,
@@ -161,7 +160,7 @@ class Reporter:
         shown = ", ".join(name for _, name in created[:4]) + (
             f" and {len(created) - 4} more" if len(created) > 4 else ""
         )
-        return [Event(time.time(), EventReason.POD_CREATED, f"created {shown}", groups)]
+        return [Event(self._around.wall(), EventReason.POD_CREATED, f"created {shown}", groups)]
 
     async def _post(self, event: Event) -> None:
         at = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -185,7 +184,7 @@ class Reporter:
             "count": 1,
         }
         try:
-            await self._cluster.create(EVENTS, self._job.namespace, body)
+            await self._around.cluster.create(EVENTS, self._job.namespace, body)
         except NotFound:
             pass  # the namespace is on its way out
         except ApiError as error:

@@ -7,15 +7,16 @@ import logging
 import os
 import signal
 import socket
+import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import kopf
 from kubernetes_asyncio import client, config
 
 from spare_operator.cluster import Cluster
-from spare_operator.handlers import registry_of
+from spare_operator.handlers import Login, kopf_settings, registry_of
 from spare_operator.jobs import Jobs
 from spare_operator.lease import Lease
 from spare_operator.metrics import Collector
@@ -46,10 +47,23 @@ async def serve(settings: Settings) -> int:
 class Operator:
     """One process's claim to the work, and the work."""
 
-    def __init__(self, settings: Settings, api: client.ApiClient, stopped: asyncio.Event) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        api: client.ApiClient,
+        stopped: asyncio.Event,
+        *,
+        login: Login = kopf.login_via_async_client,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`login` tells kopf how to reach the API server; it, `clock` and `wall` are replaced by tests."""
+        self._login, self._clock, self._wall = login, clock, wall
         self._settings, self._api, self._stopped = settings, api, stopped
         identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        self.lease = Lease(Cluster(api), settings.lease_namespace, settings.lease_name, identity, settings.timing)
+        self.lease = Lease(
+            Cluster(api), settings.lease_namespace, settings.lease_name, identity, settings.timing, clock
+        )
         self.jobs: Jobs | None = None
         """While it leads."""
         self._page = Page(Collector(lambda: self.lease.held, lambda: self.jobs), lambda: self.lease.answered)
@@ -73,12 +87,22 @@ class Operator:
         """Work while the lease is held."""
         settings, lease = self._settings, self.lease
         cluster = Cluster(self._api, lambda: lease.held)
-        around = Surroundings(cluster, Nodes(), lambda: lease.held, lease.identity, lease.term, settings.agent_port)
+        around = Surroundings(
+            cluster,
+            Nodes(),
+            lambda: lease.held,
+            lease.identity,
+            lease.term,
+            settings.agent_port,
+            self._clock,
+            self._wall,
+        )
         jobs = self.jobs = Jobs(around, settings.namespaces)
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         watch = loop.create_task(
             kopf.operator(
-                registry=registry_of(jobs, settings.watching, nodes=settings.nodes),
+                registry=registry_of(jobs, self._login, nodes=settings.nodes),
+                settings=kopf_settings(settings.watching),
                 clusterwide=not settings.namespaces,
                 namespaces=list(settings.namespaces),
                 standalone=True,

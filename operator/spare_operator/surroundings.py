@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from spare.api import wire
 from spare.coordinator.transport import Channel, Transport
@@ -25,6 +27,13 @@ class Surroundings:
     term: int
     """Number of its leadership."""
     agent_port: int = names.AGENT_PORT
+    clock: Callable[[], float] = time.monotonic
+    """Runs as the event loop's does; replaced by tests, as `wall` is."""
+    wall: Callable[[], float] = time.time
+
+    def now(self) -> datetime:
+        """The time for others to read: UTC, to the second, as Kubernetes writes it."""
+        return datetime.fromtimestamp(self.wall(), UTC).replace(microsecond=0)
 
 
 class Fenced:

@@ -36,7 +36,7 @@ class Training:
         self.coordinator: Coordinator | None = None
         """Once it works."""
         self._backend: KubernetesBackend | None = None
-        self._reporter = Reporter(around.cluster, key, record, generation, self._state)
+        self._reporter = Reporter(around, key, record, generation, self._state)
         self._changed = asyncio.Event()
 
     def pod(self, body: Body, *, deleted: bool) -> None:
@@ -85,6 +85,8 @@ class Training:
             recorded=recorded,
             incarnation=around.identity,
             term=around.term,
+            clock=around.clock,
+            wall=around.wall,
         )
         await self._until_the_end(self.coordinator, self._backend)
         await self._reporter.flush()

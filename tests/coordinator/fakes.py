@@ -99,7 +99,7 @@ class Agent:
     async def serve(self, down: Pipe, up: Pipe) -> None:
         first = wire.read(await down.get())
         assert isinstance(first, wire.Attach)
-        if first.token != TOKEN or first.uid != self.uid:
+        if first.token != self.world.token or first.uid != self.uid:
             up.put(self.message(wire.Refusal, what="attach", reason="not for this agent"))
             up.shut()
             return
@@ -221,6 +221,7 @@ class World:
     def __init__(self, config: Config, *, steps: int = 20, compute: float = 0.05) -> None:
         self.config = config
         self.steps, self.compute = steps, compute
+        self.token = TOKEN
         self.emit: Emit | None = None
         self.agents: dict[int, Agent] = {}
         self.everyone: list[Agent] = []
