@@ -6,6 +6,7 @@ of the process at any point. `spare.api.ledger` audits the ledgers of all groups
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -26,13 +27,30 @@ class Ledger:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._path = folder / f"group-{group}{'' if rank is None else f'.{rank}'}-{uid[:12]}.jsonl"
             self._fd = os.open(self._path, flags, 0o644)
+            self._mend()
+
+    def _mend(self) -> None:
+        """Take off a last line that an earlier process of this incarnation has left torn: it was never written."""
+        data = self._path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.ftruncate(self._fd, data.rfind(b"\n") + 1)
 
     def _write(self, entry: dict[str, object]) -> None:
-        if self._fd >= 0:
-            try:
-                os.write(self._fd, json.dumps(entry, separators=(",", ":")).encode() + b"\n")
-            except OSError as error:
-                raise LedgerUnwritable(f"the ledger {self._path} cannot be written: {error.strerror}") from error
+        """Append a line, whole or not at all: on a full disk a part of it may get through, and is taken off again.
+
+        Raises:
+            LedgerUnwritable: it was not appended.
+        """
+        if self._fd < 0:
+            return
+        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        try:
+            written = os.write(self._fd, line)
+            if written < len(line):
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise LedgerUnwritable(f"the ledger {self._path} cannot be written: {error.strerror}") from error
 
     def begins(self, origin: int, checkpoint: str) -> None:
         """What follows belongs to the history that began in epoch `origin`, with that checkpoint (empty: at step 0).

@@ -254,7 +254,7 @@ class Member:
         return result
 
     def _place(self, rule: wire.PlacementRule) -> Placement:
-        if self._placement is None:
+        if self._placement is None or self._placement.offsets != rule.offsets:  # it is widened in order to fetch
             ring = rule.ring if rule.ring is not None else tuple(range(rule.groups))
             self._placement = Placement(rule.groups, rule.redundancy, rule.offsets, rule.strategy, ring)
         return self._placement

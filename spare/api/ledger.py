@@ -3,6 +3,9 @@
 A ledger line is JSON: `{"step", "epoch", "enters"}` when a group enters a reduction with the micro-batches in `enters`,
 `{"step", "commits", "computed"[, "again", "skipped", "digest"]}` when it commits the result of the reduction of epoch
 `commits`.
+`{"origin", "from"}` says that what follows belongs to the history that began in epoch `origin`, with the checkpoint
+`from` or, where it is empty, with step 0; without it a ledger begins in epoch 1. After a restart the steps behind its
+checkpoint are computed again: what counts then is the newest history, and of earlier ones what led to its checkpoint.
 `{"step", "begins_again", "computed"}` tells that nobody applied a reduction, whose sum did not fit its scales, and that
 all computed the step again: the reduction that counts is the last one of its epoch.
 Sets of micro-batches are hexadecimal bit masks, bit = shard * m + index.
@@ -12,7 +15,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from spare.api.checkpoint import Name
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Audit:
     skipped: tuple[tuple[int, int, int], ...] = ()
     """(step, shard, index) of the micro-batches that all agreed to leave out, because they killed groups. They are not
     counted as lost."""
+    abandoned: int = 0
+    """Steps that were committed and then given up by a restart from an earlier checkpoint."""
 
     @property
     def exact(self) -> bool:
@@ -43,11 +50,65 @@ class Audit:
 
 @dataclass
 class _Step:
-    commits: dict[str, int]
-    computed: dict[str, int]
-    again: int
-    digests: dict[str, str]
-    skipped: dict[str, int]
+    """One step of one history, as all who committed it tell."""
+
+    commits: dict[str, int] = field(default_factory=dict)
+    computed: dict[str, int] = field(default_factory=dict)
+    again: int = 0
+    digests: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+class _Books:
+    """What is written in all ledgers, by history (the epoch that it began in) and step."""
+
+    def __init__(self, ledgers: Mapping[str, Iterable[str | bytes]]) -> None:
+        self.entered: dict[tuple[int, int], dict[str, int]] = {}
+        """By step and epoch of the reduction."""
+        self.histories: dict[int, dict[int, _Step]] = {}
+        self.begun_from: dict[int, str] = {}
+        self.problems: list[str] = []
+        for name in sorted(ledgers):
+            self._read(name, ledgers[name])
+
+    def _read(self, name: str, lines: Iterable[str | bytes]) -> None:
+        origin = 1
+        for raw in lines:
+            entry = _entry(raw)
+            if entry is None or "fault" in entry or "begins_again" in entry:
+                continue
+            if "origin" in entry:
+                origin = int(entry["origin"])
+                self.begun_from[origin] = entry["from"]
+                continue
+            step = int(entry["step"])
+            if "enters" in entry:
+                self.entered.setdefault((step, int(entry["epoch"])), {})[name] = int(entry["enters"], 16)
+                continue
+            known = self.histories.setdefault(origin, {}).setdefault(step, _Step())
+            if name in known.commits:
+                self.problems.append(f"step {step} was committed twice by {name}")
+            known.commits[name] = int(entry["commits"])
+            known.computed[name] = int(entry["computed"], 16)
+            known.again += int(entry.get("again", 0))
+            known.skipped[name] = int(entry.get("skipped", "0"), 16)
+            if "digest" in entry:
+                known.digests[name] = str(entry["digest"])
+
+    def final(self) -> tuple[int | None, dict[int, _Step]]:
+        """The step that the run began with (None: with its first entry), and the steps that count in the end."""
+        counted: dict[int, _Step] = {}
+        origin = max([*self.histories, *self.begun_from], default=1)
+        end: float = float("inf")
+        while True:
+            begun_from = self.begun_from.get(origin, "")
+            name = Name.parse(begun_from) if begun_from else None
+            first = name.step if name else 0
+            counted |= {n: step for n, step in self.histories.get(origin, {}).items() if first <= n < end}
+            end = min(end, first)
+            if name is None or name.origin not in {*self.histories, *self.begun_from}:
+                return (name.step if name else None), counted
+            origin = name.origin
 
 
 def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batches: int) -> Audit:
@@ -59,58 +120,52 @@ def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batch
         groups: N.
         micro_batches: m.
     """
-    entered: dict[tuple[int, int], dict[str, int]] = {}
-    steps: dict[int, _Step] = {}
-    problems: list[str] = []
-    for name in sorted(ledgers):
-        for raw in ledgers[name]:
-            entry = _entry(raw)
-            if entry is None or "fault" in entry or "begins_again" in entry:
-                continue
-            step = int(entry["step"])
-            if "enters" in entry:
-                entered.setdefault((step, int(entry["epoch"])), {})[name] = int(entry["enters"], 16)
-                continue
-            known = steps.setdefault(step, _Step({}, {}, 0, {}, {}))
-            if name in known.commits:
-                problems.append(f"step {step} was committed twice by {name}")
-            known.commits[name] = int(entry["commits"])
-            known.computed[name] = int(entry["computed"], 16)
-            known.again += int(entry.get("again", 0))
-            known.skipped[name] = int(entry.get("skipped", "0"), 16)
-            if "digest" in entry:
-                known.digests[name] = str(entry["digest"])
+    books = _Books(ledgers)
+    problems = books.problems
+    first, final = books.final()
     lost = doubled = repeated = entries = 0
     left_out: list[tuple[int, int, int]] = []
     every = (1 << groups * micro_batches) - 1
-    for step in sorted(steps):
-        known = steps[step]
-        repeated += known.again + _overlap(known.computed.values())
-        if len(set(known.commits.values())) > 1:
-            problems.append(f"step {step} was committed from different reductions: {known.commits}")
-        if len(set(known.digests.values())) > 1:
-            problems.append(f"parameters differ after step {step}: {known.digests}")
-        parts = entered.get((step, min(known.commits.values())), {})
-        union = 0
-        for mask in parts.values():
-            union |= mask
-        skipped = min(known.skipped.values())
-        if set(known.skipped.values()) != {skipped} or skipped & union:
-            problems.append(f"step {step}: what was skipped is counted, or not the same: {_hex(known.skipped)}")
-        left_out.extend(
-            (step, *divmod(bit, micro_batches)) for bit in range(skipped.bit_length()) if skipped >> bit & 1
+    for origin, steps in sorted(books.histories.items()):
+        for step, known in sorted(steps.items()):
+            repeated += known.again + _overlap(known.computed.values())
+            if len(set(known.commits.values())) > 1:
+                problems.append(f"step {step} was committed from different reductions: {known.commits}")
+            if len(set(known.digests.values())) > 1:
+                problems.append(f"parameters differ after step {step}: {known.digests}")
+            parts = books.entered.get((step, min(known.commits.values())), {})
+            union = 0
+            for mask in parts.values():
+                union |= mask
+            skipped = min(known.skipped.values())
+            if set(known.skipped.values()) != {skipped} or skipped & union:
+                problems.append(f"step {step}: what was skipped is counted, or not the same: {_hex(known.skipped)}")
+            if final.get(step) is known:
+                left_out += [(step, *divmod(bit, micro_batches)) for bit in _bits(skipped)]
+            twice, missing = _overlap(parts.values()), (every & ~union & ~skipped).bit_count()
+            lost, doubled = lost + missing, doubled + twice
+            entries += (union.bit_count() + twice) * (final.get(step) is known)
+            if twice or missing:
+                problems.append(f"step {step}: {missing} micro-batches missing, {twice} more than once: {_hex(parts)}")
+        for name in sorted(ledgers):
+            own = [step for step in steps if name in steps[step].commits]
+            problems.extend(
+                f"step {step} was committed by others and skipped by {name}" for step in _gaps(own) if step in steps
+            )
+        _check_begin(books, origin, problems)
+    problems.extend(f"step {step} was never committed" for step in _gaps(final, first))
+    abandoned = sum(map(len, books.histories.values())) - len(final)
+    return Audit(len(final), entries, lost, doubled, repeated, tuple(problems), tuple(sorted(left_out)), abandoned)
+
+
+def _check_begin(books: _Books, origin: int, problems: list[str]) -> None:
+    """A history goes on where its checkpoint ends."""
+    begun_from = books.begun_from.get(origin, "")
+    if begun_from and min(books.histories[origin]) != Name.parse(begun_from).step:
+        problems.append(
+            f"the history of epoch {origin} begins with step {min(books.histories[origin])}, and its checkpoint is "
+            f"{begun_from}"
         )
-        twice, missing = _overlap(parts.values()), (every & ~union & ~skipped).bit_count()
-        lost, doubled, entries = lost + missing, doubled + twice, entries + union.bit_count() + twice
-        if twice or missing:
-            problems.append(f"step {step}: {missing} micro-batches missing, {twice} more than once: {_hex(parts)}")
-    problems.extend(f"step {step} was never committed" for step in _gaps(steps))
-    for name in sorted(ledgers):
-        own = [step for step in steps if name in steps[step].commits]
-        problems.extend(
-            f"step {step} was committed by others and skipped by {name}" for step in _gaps(own) if step in steps
-        )
-    return Audit(len(steps), entries, lost, doubled, repeated, tuple(problems), tuple(left_out))
 
 
 def _entry(raw: str | bytes) -> dict[str, str] | None:
@@ -121,6 +176,10 @@ def _entry(raw: str | bytes) -> dict[str, str] | None:
     return entry if isinstance(entry, dict) else None
 
 
+def _bits(mask: int) -> list[int]:
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
 def _overlap(masks: Iterable[int]) -> int:
     union = total = 0
     for mask in masks:
@@ -129,8 +188,9 @@ def _overlap(masks: Iterable[int]) -> int:
     return total - union.bit_count()
 
 
-def _gaps(steps: Collection[int]) -> list[int]:
-    return [s for s in range(min(steps, default=0), max(steps, default=-1)) if s not in steps]
+def _gaps(steps: Collection[int], first: int | None = None) -> list[int]:
+    begin = min(steps, default=0) if first is None else first
+    return [s for s in range(begin, max(steps, default=-1)) if s not in steps]
 
 
 def _hex(parts: Mapping[str, int]) -> dict[str, str]:

@@ -59,6 +59,8 @@ class JsonLines:
             depth=snapshot.depth,
             live=live_groups(snapshot),
             masked=snapshot.masked,
+            restarts=snapshot.restarts,
+            checkpoint=snapshot.checkpoint,
             steps_per_second=round(self._pace.at(now), 3),
             pids=pids,
         )

@@ -40,6 +40,9 @@ class Outcome:
             "steps": self.snapshot.step,
             "masked": self.snapshot.masked,
             "epoch": self.snapshot.epoch,
+            "restarts": self.snapshot.restarts,
+            "checkpoint": self.snapshot.checkpoint,
+            "abandoned": self.audit.abandoned,
             "lost": self.audit.lost,
             "repeated": self.audit.repeated,
             "skipped": [list(micro) for micro in self.audit.skipped],
@@ -68,6 +71,12 @@ class Outcome:
         if self.recoveries:
             lines.append("seconds lost  " + "".join(f"{part:>9}" for part in PARTS))
             lines += [_recovery_line(recovery) for recovery in self.recoveries]
+        if last.restarts:
+            lines.append(
+                f"restarts: {last.restarts}; steps given up by them and computed again: {self.audit.abandoned}"
+            )
+        if last.checkpoint:
+            lines.append(f"newest checkpoint: {last.checkpoint}")
         lines.append(f"micro-batches computed again by survivors: {self.audit.repeated}")
         lines.append(f"micro-batches (and their samples) lost: {self.audit.lost}")
         lines += [

@@ -14,7 +14,7 @@ import click
 
 from spare.api.document import Path as Place
 from spare.api.job import SPAReJob
-from spare.api.spec import OnStraggler, OnWipeOut, Scheduler, Spec
+from spare.api.spec import OnStraggler, Scheduler, Spec
 from spare.cli.conduct import Order, conduct, prepare
 from spare.cli.job_file import overrides_of, read_job
 from spare.cli.json_lines import JsonLines
@@ -156,12 +156,9 @@ def _unheeded(spec: Spec) -> Iterator[str]:
     today = (
         ("spec.podsPerGroup", spec.pods_per_group, 1),
         ("spec.procPerPod", spec.proc_per_pod, 1),
-        ("spec.onWipeOut", spec.on_wipe_out, OnWipeOut.FAIL),
         ("spec.onStraggler", spec.on_straggler, OnStraggler.REPORT),
         ("spec.scheduler", spec.scheduler, Scheduler.MICRO_BATCHES),
         ("spec.spares", spec.spares, 0),
-        ("spec.minGroups", spec.groups_to_start, spec.groups),
-        ("spec.checkpoint.path", spec.checkpoint.path, None),
         ("spec.runPolicy.suspend", policy.suspend, False),
         ("spec.runPolicy.activeDeadlineSeconds", policy.active_deadline_seconds, None),
     )

@@ -67,6 +67,24 @@ class SendFinish:
 
 
 @dataclass(frozen=True)
+class SendSave:
+    """Give this group the standing order to write checkpoints (`wire.Save`)."""
+
+    group: int
+    due: float
+    """Seconds from now."""
+    period: float
+
+
+@dataclass(frozen=True)
+class SendRenew:
+    """Let the agents of these groups start their workers again (`wire.Renew`)."""
+
+    groups: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class SendStop:
     """Tell every agent to end now."""
 
@@ -91,6 +109,6 @@ class EndJob:
     verdict: str
 
 
-Orders = PushPlan | SendAssemble | ProbeAll | SendFinish | SendStop
+Orders = PushPlan | SendAssemble | ProbeAll | SendFinish | SendSave | SendRenew | SendStop
 """What goes to agents."""
 Action = CreateGroup | DeleteGroup | Connect | Orders | Announce | EndJob

@@ -10,13 +10,13 @@ from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.control import poison, recovery
 from spare.control.action import DeleteGroup, ProbeAll, PushPlan
-from spare.control.plan import Member, Plan
+from spare.control.checkpointing import writer_of
+from spare.control.minimum import too_few
+from spare.control.plan import Plan
+from spare.control.restart import wipe_out, wiped_out
+from spare.control.sharing import reordered
 from spare.control.state import Group, GroupState, JobState, Loss, Probe, State, Suspicion
 from spare.control.turn import Turn
-from spare.planner.placement import place
-from spare.planner.reorder import reorder
-from spare.planner.schedule import healthy
-from spare.planner.wipe_out import WipeOut
 
 
 def answer(turn: Turn) -> None:
@@ -79,18 +79,11 @@ def _fruitless(turn: Turn) -> None:
         votes = Counter(g for s in state.suspicions for g in s.unreachable if state.member(g))
         if votes:
             group, most = max(votes.items(), key=lambda vote: (vote[1], vote[0]))
-            if not _wiped_out(state, [group]):
+            if not wiped_out(state, [group]):
                 cause = f"unreachable for {most} of {len(state.suspicions)} that reported, the second time running"
                 turn.lose(group, cause, min(s.at for s in state.suspicions))
                 count = 0
     _replan(turn, count)
-
-
-def _wiped_out(state: State, without: Sequence[int]) -> bool:
-    assert state.plan is not None
-    live = set(state.whole) - set(without)  # who still loads the state can compute nothing of the step in flight
-    hosts = state.plan.schedule.placement.host_table
-    return not all(any(host in live for host in row) for row in hosts)
 
 
 def _replan(turn: Turn, fruitless: int) -> None:
@@ -99,14 +92,16 @@ def _replan(turn: Turn, fruitless: int) -> None:
     old, losses, suspicions = state.plan, state.losses, state.suspicions
     assert old is not None
     live = state.live
-    if _wiped_out(state, ()):
-        _wipe_out(turn)
+    if wiped_out(state):
+        wipe_out(turn, _cause(losses, ()))
+        return
+    if too_few(turn, _cause(losses, suspicions)):
         return
     leader = _leader(state)
     if leader is None:
         return  # this coordinator has just come back; where they can be met the members will say at once
     cause = _cause(losses, suspicions)
-    change = reorder(old.schedule, live)
+    change = reordered(turn.config, old.schedule, live, state.whole)
     reason = f"{cause}: {change.reason}" if losses else f"{cause}: the same groups meet again"
     if poison.unanswered(state):
         reason += f"; {poison.names(poison.unanswered(state))} left out of the sum"
@@ -122,6 +117,8 @@ def _replan(turn: Turn, fruitless: int) -> None:
         reason=reason,
         origin=old.origin,
         skipped=poison.to_skip(state),
+        writer=writer_of(state, live),
+        checkpoint=old.checkpoint,
     )
     _adopt(turn, plan, fruitless)
     removed = tuple((loss.group, loss.uid) for loss in losses)
@@ -154,6 +151,7 @@ def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
         fruitless=fruitless,
         masked=turn.state.masked + lost,
         stalled=False,
+        waiting=None,
     )
     for group in plan.groups:
         joining = turn.group(group).state is GroupState.JOINING
@@ -161,6 +159,8 @@ def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
         turn.put_ranks(group, done=None)
     if len(plan.members) < turn.config.groups:
         turn.move_job(JobState.DEGRADED)
+    elif turn.state.job is JobState.WAITING:
+        turn.move_job(JobState.RUNNING)
 
 
 def _cause(losses: Sequence[Loss], suspicions: Sequence[Suspicion]) -> str:
@@ -180,37 +180,3 @@ def _cause(losses: Sequence[Loss], suspicions: Sequence[Suspicion]) -> str:
         text = wire.groups_text(groups)
         clauses.append(f"{'group' if len(groups) == 1 else 'groups'} {text} lost ({cause})")
     return ", ".join(clauses)
-
-
-def _wipe_out(turn: Turn) -> None:
-    """No plan can complete a step: say which shards have no host, and why their hosts are gone."""
-    state = turn.state
-    assert state.plan is not None
-    live, placement = set(state.whole), state.plan.schedule.placement
-    shards = [i for i, hosts in enumerate(placement.host_table) if not any(h in live for h in hosts)]
-    lines = [f"{WipeOut(shards)} after step {state.step}: {_cause(state.losses, ())}"]
-    for shard in shards[:8]:
-        hosts = ", ".join(f"{h} ({state.groups[h].reason or 'no member'})" for h in sorted(placement.hosts(shard)))
-        lines.append(f"shard {shard}: its hosts were groups {hosts}")
-    if len(shards) > 8:
-        lines.append(f"and {len(shards) - 8} more shards")
-    lines.append(f"Step {state.step} was the last to be committed. This version has neither checkpoints nor Fetch.")
-    turn.do(*(DeleteGroup(loss.group, loss.uid) for loss in state.losses))
-    lost = tuple(sorted(loss.group for loss in state.losses))
-    turn.set(losses=(), suspicions=(), probe=None)
-    turn.end(ExitCode.WIPE_OUT, EventReason.WIPE_OUT, "\n".join(lines), lost)
-
-
-def first_plan(turn: Turn) -> None:
-    """All groups are ready: the plan that starts the job."""
-    config, groups = turn.config, turn.state.groups
-    zones = [here.zone for here in groups]
-    placement = place(config.groups, config.redundancy, config.strategy, zones if any(zones) else None)
-    schedule = healthy(placement, config.micro_batches)
-    members = tuple(Member(here.group, here.uid, 1) for here in groups)
-    reason = f"start: {config.groups} groups, {config.redundancy} hosts a shard"
-    plan = Plan(config.job, 1, 1, members, 0, groups[0].stores, schedule, reason)
-    _adopt(turn, plan, 0)
-    turn.move_job(JobState.RUNNING)
-    turn.do(PushPlan(plan, tuple((m.group, m.uid) for m in members)))
-    turn.say(EventReason.STARTED, f"plan 1: {plan.reason}", plan.groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spare.api.spec import OnPoison, Spec
+from spare.api.spec import OnPoison, OnWipeOut, Spec
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,20 @@ class Config:
     end a little later than the peers do, and a plan with a dead member costs a second one."""
     fruitless_limit: int = 8
     """Failures running that are answered without removing anybody; then the job ends, for it gets nowhere."""
+    on_wipe_out: OnWipeOut = OnWipeOut.FAIL
+    """What to do once a shard has no live host."""
+    backoff_limit: int = 3
+    """Restarts from a checkpoint that are allowed."""
+    checkpoint: str | None = None
+    """Where checkpoints are written; None: nowhere."""
+    checkpoint_period: float | None = None
+    """From the beginning of one to that of the next; None: chosen from what is measured."""
+    min_groups: int | None = None
+    """Fewest groups to start with after `start_wait`, and to go on with; None: all to start, any number to go on."""
+    start_wait: float = 300.0
+    """How long all groups are waited for at a start where fewer would do."""
+    wait_limit: float = 3000.0
+    """How long the job waits for replacements with fewer than `min_groups`; less than its workers wait for a plan."""
 
     @property
     def ranks(self) -> int:
@@ -63,7 +77,7 @@ class Config:
     @classmethod
     def of(cls, job: str, spec: Spec, redundancy: int) -> Config:
         """The settings of a job file; `redundancy` is the number where the file says `auto`."""
-        detection = spec.detection
+        detection, period = spec.detection, spec.checkpoint.period
         return cls(
             job=job,
             groups=spec.groups,
@@ -76,4 +90,9 @@ class Config:
             heartbeat=detection.heartbeat.total_seconds(),
             dead_after=detection.dead_after.total_seconds(),
             hang_after=detection.hang_after.total_seconds(),
+            on_wipe_out=spec.on_wipe_out,
+            backoff_limit=spec.run_policy.backoff_limit,
+            checkpoint=spec.checkpoint.path,
+            checkpoint_period=None if period == "auto" else period.total_seconds(),
+            min_groups=spec.min_groups,
         )

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import poison, recovery, rejoin
+from spare.control import checkpointing, poison, recovery, rejoin
 from spare.control.action import Action, CreateGroup, SendFinish
-from spare.control.answer import answer, facts_at, first_plan
+from spare.control.answer import answer, facts_at
 from spare.control.config import Config
 from spare.control.detect import detect, silence
 from spare.control.note import note
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.signal import Signal
-from spare.control.state import Group, GroupState, State
+from spare.control.start import begin_with, since, start, unreadable
+from spare.control.state import Group, State
 from spare.control.turn import Turn
 
 
@@ -54,7 +55,7 @@ def decide(state: State, signals: Sequence[Signal], now: float) -> Decision:
         note(turn, signal)
     _conclude(turn)
     after = turn.state
-    return Decision(after, tuple(turn.actions), "; ".join(turn.reasons), _wake(after))
+    return Decision(after, tuple(turn.actions), "; ".join(turn.reasons), _wake(after, now))
 
 
 def _conclude(turn: Turn) -> None:
@@ -65,8 +66,8 @@ def _conclude(turn: Turn) -> None:
         _failed(turn)
     elif state.poison and not poison.may_skip(state):
         poison.failed(turn)
-    elif state.plan is None:
-        _start(turn)
+    elif state.starting:
+        start(turn)
     elif state.finishing:
         _finish(turn)
     elif _all_done(state):
@@ -76,8 +77,12 @@ def _conclude(turn: Turn) -> None:
         if turn.state.errors:
             _failed(turn)
             return
+        if not turn.state.losses and unreadable(turn.state):
+            begin_with(turn, turn.state.live)
         answer(turn)
         rejoin.rejoin(turn)
+    if not turn.state.ended and not turn.state.starting:
+        checkpointing.arrange(turn)
 
 
 def _failed(turn: Turn) -> None:
@@ -91,59 +96,12 @@ def _failed(turn: Turn) -> None:
         text = f"{head} [and {len(others)} more groups at the same time]" + (f"\n{rest}" if rest else "")
     if first.ours and first.type.endswith("Timeout"):
         turn.end(ExitCode.STALLED, EventReason.STALLED, text, (first.group,))
+    elif first.ours and first.type == "CheckpointMismatch":
+        turn.end(ExitCode.USER_ERROR, EventReason.CHECKPOINT_MISMATCH, text, (first.group,))
     elif first.ours and first.type == "StateDiverged":
         turn.end(ExitCode.INEXACT, EventReason.DIVERGED, text, (first.group,))
     else:
         turn.end(ExitCode.USER_ERROR, EventReason.USER_ERROR, text, (first.group,))
-
-
-# --- start ------------------------------------------------------------------------------------------------------
-
-
-def _start(turn: Turn) -> None:
-    for here in turn.state.groups:
-        _watch_start(turn, here)
-    if turn.state.ended:
-        return
-    groups = turn.state.groups
-    if all(here.state is GroupState.READY for here in groups):
-        first_plan(turn)
-    elif turn.now >= turn.state.began + turn.config.start_timeout:
-        missing = [here for here in groups if here.state is not GroupState.READY]
-        seen = "; ".join(f"group {here.group}: {_last_seen(here, turn.now)}" for here in missing[:8])
-        more = f"; and {len(missing) - 8} more" if len(missing) > 8 else ""
-        limit = turn.config.start_timeout
-        text = f"{len(missing)} of {len(groups)} groups were not ready after {limit:.0f} s: {seen}{more}"
-        turn.end(ExitCode.STALLED, EventReason.STALLED, text, tuple(here.group for here in missing))
-
-
-def _watch_start(turn: Turn, here: Group) -> None:
-    """Start a group again that died before the first plan: no work is lost with it, but a crash loop must end."""
-    if here.retry is None:
-        return
-    if here.attempts >= turn.config.create_limit:
-        text = f"group {here.group} died {here.attempts} times before the first plan; the last time: {here.reason}"
-        turn.end(ExitCode.STALLED, EventReason.STALLED, text, (here.group,))
-    elif turn.now >= here.retry:
-        rejoin.start(turn, here)
-
-
-def _last_seen(here: Group, now: float) -> str:
-    if here.state is GroupState.LOST or (here.reason and not here.uid):
-        return f"start {here.attempts}, {here.reason}"
-    if not here.uid:
-        return "the backend has not started its agent"
-    rank = next(rank for rank in here.ranks if not rank.store)
-    pod = here.pods[rank.rank * len(here.pods) // len(here.ranks)]
-    of, its = (f"pod {pod.pod}: ", f"worker of rank {rank.rank}") if len(here.ranks) > 1 else ("", "its worker")
-    if not pod.address:
-        return f"{of}the backend has not started its agent"
-    if pod.link_down is not None:
-        return f"{of}no connection to its agent at {pod.address} for {now - pod.link_down:.1f} s ({pod.link_error})"
-    if math.isinf(pod.heard):
-        return f"{of}its agent at {pod.address} has not said anything"
-    where = f"{of}its agent runs at {pod.address}"
-    return f"{where}, {its} is not ready (worker {rank.worker}, phase {rank.phase})"
 
 
 # --- end --------------------------------------------------------------------------------------------------------
@@ -201,14 +159,14 @@ def _finish(turn: Turn) -> None:
 # --- time -------------------------------------------------------------------------------------------------------
 
 
-def _wake(state: State) -> float:
+def _wake(state: State, now: float) -> float:
     """The next moment at which time alone changes the decision, apart from the ticks that look at silence."""
     if state.ended:
         return math.inf
-    if state.plan is None:
-        retries = [here.retry for here in state.groups if here.retry is not None]
-        return min([*retries, state.began + state.config.start_timeout])
     if state.finishing:
         return math.inf  # nobody is started again: a retry that is due would wake us for ever
     retries = [here.retry for here in state.groups if here.retry is not None]
+    if state.starting:
+        deadlines = [since(state) + wait for wait in (state.config.start_wait, state.config.start_timeout)]
+        return min([*retries, *(at for at in deadlines if at > now)], default=math.inf)
     return min([*retries, facts_at(state) if state.probe is not None else math.inf])

@@ -8,11 +8,12 @@ once (F13).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from spare.api import wire
 from spare.api.exit_codes import is_masked
-from spare.control import poison, recovery, rejoin
-from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish
+from spare.control import checkpointing, poison, recovery, rejoin
+from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish, SendRenew
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.signal import (
     AgentGone,
@@ -28,6 +29,9 @@ from spare.control.signal import (
 )
 from spare.control.state import Group, GroupState, Suspicion, UserError
 from spare.control.turn import Turn
+
+LAST_WORDS: Final = wire.Alive | wire.Exited | wire.Refusal | wire.Saved | wire.Unsaved | wire.Unreadable
+"""What a group that is lost may still say: nothing to tell anybody."""
 
 
 def note(turn: Turn, signal: Signal) -> None:
@@ -125,7 +129,7 @@ def _report(turn: Turn, message: wire.Up) -> None:
     here = turn.group(message.group)
     if message.uid in here.past and isinstance(message, wire.Exited):
         poison.crashed(turn, message)  # its death was noticed before its agent told of it
-    if message.uid in here.past and isinstance(message, wire.Alive | wire.Exited | wire.Refusal):
+    if message.uid in here.past and isinstance(message, LAST_WORDS):
         turn.set(refused=turn.state.refused + 1)  # last words of a group that is lost: nothing to tell anybody
         return
     if message.uid in here.past:
@@ -139,6 +143,10 @@ def _report(turn: Turn, message: wire.Up) -> None:
         _replace(turn, here, message.uid)
         turn.put_pod(message.group, message.pod, address=address)
     turn.put_pod(message.group, message.pod, heard=turn.now, link_down=None, link_error="")
+    if turn.state.restarting is not None and message.epoch > 0 and not isinstance(message, wire.Exited | wire.Saved):
+        if isinstance(message, wire.Hello):
+            turn.do(SendRenew((message.group,), turn.state.restarting.reason))  # it was away when the order was given
+        return  # of a worker that is to begin again
     match message:
         case wire.Hello():
             _hello(turn, message)
@@ -150,6 +158,8 @@ def _report(turn: Turn, message: wire.Up) -> None:
             _exited(turn, message)
         case wire.Errored():
             _errored(turn, message)
+        case wire.Saved() | wire.Unsaved() | wire.Unreadable():
+            checkpointing.noted(turn, message)
         case wire.Running() | wire.Committed() | wire.Suspect() | wire.Done():
             if turn.state.member(message.group):
                 _member(turn, message)
@@ -179,10 +189,13 @@ def _hello(turn: Turn, hello: wire.Hello) -> None:
         phase=hello.phase,
     )
     _assemble(turn, hello)
+    checkpointing.known(turn, hello.checkpoints)
     if turn.group(group).stores and turn.group(group).state is GroupState.STARTING:
         turn.move(group, GroupState.READY)
     if state.plan is not None and state.member(group):
         turn.set(step=max(state.step, hello.step))
+        if state.ordered is not None and state.ordered.group == group:
+            turn.set(ordered=None)  # it may be another process, or the order may have been lost with the line
         if hello.epoch < state.plan.epoch:  # it was away when the plan was pushed, or its line broke
             turn.do(PushPlan(state.plan, ((group, hello.uid),)))
         if state.finishing:
@@ -275,6 +288,7 @@ def _committed(turn: Turn, message: wire.Committed) -> None:
             if now is not None and now.committed is not None:
                 recovery.closed(turn)  # a second step without all reports of the first: what is missing stays unseen
             turn.set(proof=turn.now, fruitless=0, stalled=False)
+    checkpointing.committed(turn)
     recovery.committed(turn, message.epoch)
 
 
@@ -283,7 +297,7 @@ def _exited(turn: Turn, message: wire.Exited) -> None:
     group, state = message.group, turn.state
     if any(error.group == group for error in state.errors):
         return  # it told why before
-    known = state.plan is None or state.finishing or state.member(group)
+    known = state.starting or state.finishing or state.member(group)
     by_signal = message.signal is not None
     crashed = poison.crashed(turn, message)
     if by_signal or crashed or (message.code is not None and is_masked(message.code)):
@@ -302,7 +316,7 @@ def _exit_text(turn: Turn, message: wire.Exited) -> str:
     who = f"the script of group {message.group}{_rank(turn, message.rank)}"
     if turn.state.finishing:
         return f"{who} exited with code {message.code} after the last step{tail}"
-    if message.code == 0 and turn.state.plan is None:
+    if message.code == 0 and turn.state.starting:
         return f"{who} ended before the first step: does it open a Session and iterate its steps?"
     if message.code == 0:
         step = turn.group(message.group).step
@@ -312,8 +326,13 @@ def _exit_text(turn: Turn, message: wire.Exited) -> str:
 
 def _errored(turn: Turn, message: wire.Errored) -> None:
     state, group = turn.state, message.group
-    if not (state.plan is None or state.finishing or state.member(group)):
+    if not (state.starting or state.finishing or state.member(group)):
         _refuse(turn, message, "only members of the newest plan may say this")
+        return
+    if message.ours and message.type == "StateLost" and state.member(group):
+        gone(
+            turn, group, f"it cannot go on: {message.text}", turn.now
+        )  # who has the state is lost, not the script wrong
         return
     if any(error.group == group for error in state.errors):
         return

@@ -41,6 +41,10 @@ class Plan:
     """Epoch of the start that the training state comes from."""
     skipped: tuple[tuple[int, int, int], ...] = ()
     """(step, shard, index) of micro-batches that are left out of the sum, ascending."""
+    writer: int = -1
+    """The group that writes checkpoints; -1: none."""
+    checkpoint: str = ""
+    """What `origin` began with, see `spare.api.checkpoint.Name`; empty: step 0."""
 
     @cached_property
     def by_group(self) -> dict[int, Member]:
@@ -74,6 +78,8 @@ class Plan:
             "leader": self.leader,
             "stores": list(self.stores),
             "origin": self.origin,
+            "writer": self.writer,
+            "checkpoint": self.checkpoint,
             "schedule": self.schedule.to_json(),
             "skipped": [list(micro) for micro in self.skipped],
             "reason": self.reason,
@@ -103,6 +109,8 @@ class Plan:
                 reason=raw["reason"],
                 origin=raw["origin"],
                 skipped=tuple((step, shard, index) for step, shard, index in raw["skipped"]),
+                writer=raw["writer"],
+                checkpoint=raw["checkpoint"],
             )
             digest = raw["digest"]
         except (KeyError, TypeError) as error:
@@ -138,6 +146,8 @@ class Plan:
             micro_batches=self.schedule.micro_batches,
             schedule=tuple((r.shard, r.first, r.count) for r in self.schedule.ranges(group)) if member else (),
             skipped=self.skipped,
+            writer=self.writer,
+            checkpoint=self.checkpoint,
             reason=self.reason,
         )
 

@@ -33,6 +33,12 @@ class Kept:
     """(group, incarnations that were removed)."""
     finishing: bool = False
     """All members have committed the last step."""
+    checkpoints: tuple[str, ...] = ()
+    """The newest complete ones that are known, newest first."""
+    damaged: tuple[str, ...] = ()
+    """Those that somebody could not read."""
+    restarting: tuple[int, str] | None = None
+    """(last step, why), between a wipe-out and the plan with which all groups begin again."""
     digest: str | None = None
     exit_code: int | None = None
     """The job has ended, with this code."""
@@ -50,6 +56,9 @@ class Kept:
             attempts=tuple((here.group, here.attempts) for here in state.groups if here.attempts > 1),
             past=tuple((here.group, tuple(sorted(here.past)[-_PAST:])) for here in state.groups if here.past),
             finishing=state.finishing,
+            checkpoints=state.checkpoints,
+            damaged=tuple(sorted(state.damaged)),
+            restarting=None if state.restarting is None else (state.restarting.step, state.restarting.reason),
             digest=state.digest,
             exit_code=state.exit_code,
             verdict=state.verdict,
@@ -78,6 +87,9 @@ def read_document(text: str) -> tuple[Plan, Kept]:
             **{
                 **raw,
                 "joining": tuple(raw.get("joining", ())),
+                "checkpoints": tuple(raw.get("checkpoints", ())),
+                "damaged": tuple(raw.get("damaged", ())),
+                "restarting": None if (again := raw.get("restarting")) is None else (again[0], again[1]),
                 "attempts": tuple((group, count) for group, count in raw.get("attempts", ())),
                 "past": tuple((group, tuple(uids)) for group, uids in raw.get("past", ())),
             }

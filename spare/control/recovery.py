@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spare.control.saving import Restarting
 from spare.control.state import Recovered, Recovering
 from spare.control.turn import Turn
 
@@ -19,6 +20,13 @@ def opened(turn: Turn, groups: tuple[int, ...], sign: float, reason: str) -> Non
         reason = f"{earlier.reason}; then {reason}"
     step = earlier.step if earlier else state.step
     turn.set(recovering=Recovering(groups, step, state.plan.epoch, sign, turn.now, reason))
+
+
+def reopened(turn: Turn, again: Restarting) -> None:
+    """All groups have just begun again after a wipe-out: what it costs counts from the loss that caused it."""
+    plan = turn.state.plan
+    assert plan is not None
+    turn.set(recovering=Recovering(again.groups, again.step, plan.epoch, again.sign, turn.now, again.reason))
 
 
 def pushed(turn: Turn, epoch: int) -> None:

@@ -10,11 +10,12 @@ from spare.api import wire
 from spare.api.reasons import EventReason
 from spare.control import poison
 from spare.control.action import CreateGroup, PushPlan
+from spare.control.checkpointing import writer_of
 from spare.control.plan import Member, Plan
 from spare.control.rank import fresh_pods, fresh_ranks
+from spare.control.sharing import reordered
 from spare.control.state import Group, GroupState, JobState, State
 from spare.control.turn import Turn
-from spare.planner.reorder import reorder
 
 
 def rejoin(turn: Turn) -> None:
@@ -70,7 +71,7 @@ def _admit(turn: Turn, ready: tuple[int, ...]) -> None:
     old = state.plan
     assert old is not None
     epoch = old.epoch + 1
-    change = reorder(old.schedule, sorted({*state.live, *ready}))
+    change = reordered(turn.config, old.schedule, sorted({*state.live, *ready}), state.whole)
     fresh = [Member(g, state.groups[g].uid, epoch) for g in ready]
     members = sorted([*(m for m in old.members if m.group in state.live), *fresh], key=lambda m: m.group)
     who = wire.groups_text(ready)
@@ -86,6 +87,8 @@ def _admit(turn: Turn, ready: tuple[int, ...]) -> None:
         reason=reason,
         origin=old.origin,
         skipped=poison.to_skip(state),
+        writer=writer_of(state, state.live),
+        checkpoint=old.checkpoint,
     )
     turn.set(plan=plan, stalled=False)
     for group in ready:

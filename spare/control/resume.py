@@ -15,6 +15,7 @@ from spare.control.decide import Decision, begin
 from spare.control.plan import Plan
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.record import Kept, read_document
+from spare.control.saving import Restarting
 from spare.control.state import Group, GroupState, JobState, State
 
 
@@ -50,13 +51,16 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
         config,
         groups,
         began=now,
-        job=JobState.RUNNING if whole else JobState.DEGRADED,
+        job=_job(whole, kept),
         plan=plan,
         poison=plan.skipped,
         finishing=kept.finishing,
         step=kept.step,
         masked=kept.masked,
         restarts=kept.restarts,
+        checkpoints=kept.checkpoints,
+        damaged=frozenset(kept.damaged),
+        restarting=None if kept.restarting is None else Restarting(now, now, (), *kept.restarting),
         digest=kept.digest,
     )
     if kept.exit_code is not None:
@@ -69,17 +73,25 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
 def _group(config: Config, plan: Plan, kept: Kept, number: int, now: float) -> Group:
     attempts, past = dict(kept.attempts).get(number, 1), frozenset(dict(kept.past).get(number, ()))
     member = plan.by_group.get(number)
-    if member is None:
+    if member is None or (kept.restarting is not None and member.uid in past):
         # Its replacement may have been started already: the backend has this long to tell of it.
         retry = now + config.backoff(attempts) if config.replace and kept.exit_code is None else None
         reason = "no member when the coordinator came back"
         fresh = Group(number, pods=fresh_pods(config.pods), ranks=fresh_ranks(config.ranks))
         return replace(fresh, state=GroupState.LOST, past=past, attempts=attempts, retry=retry, reason=reason)
     state = GroupState.JOINING if number in kept.joining else GroupState.ACTIVE
+    if kept.restarting is not None:
+        state = GroupState.STARTING  # its hello tells whether its workers have begun again
     pods, ranks = fresh_pods(config.pods, heard=now), fresh_ranks(config.ranks)
     if number == plan.leader:
         ranks = tuple(replace(rank, store=plan.stores[rank.rank]) for rank in ranks)
     return Group(number, state, member.uid, past, pods, ranks, attempts=attempts)
+
+
+def _job(whole: bool, kept: Kept) -> JobState:
+    if kept.restarting is not None:
+        return JobState.WAITING
+    return JobState.RUNNING if whole else JobState.DEGRADED
 
 
 def _ended(state: State, kept: Kept) -> State:

@@ -12,6 +12,7 @@ from spare.api import wire
 from spare.control.config import Config
 from spare.control.plan import Plan
 from spare.control.rank import Pod, Rank, slowest
+from spare.control.saving import LastSaved, Ordered, Restarting, Waiting
 
 
 class JobState(StrEnum):
@@ -20,6 +21,8 @@ class JobState(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     DEGRADED = "degraded"
+    WAITING = "waiting"
+    """For groups: to begin again after a wipe-out, or because there are fewer than `minGroups`."""
     COMPLETE = "complete"
     FAILED = "failed"
 
@@ -39,9 +42,10 @@ class GroupState(StrEnum):
 
 
 JOB_MOVES: Final[dict[JobState, frozenset[JobState]]] = {
-    JobState.PENDING: frozenset({JobState.RUNNING, JobState.FAILED}),
-    JobState.RUNNING: frozenset({JobState.DEGRADED, JobState.COMPLETE, JobState.FAILED}),
-    JobState.DEGRADED: frozenset({JobState.RUNNING, JobState.COMPLETE, JobState.FAILED}),
+    JobState.PENDING: frozenset({JobState.RUNNING, JobState.DEGRADED, JobState.FAILED}),
+    JobState.RUNNING: frozenset({JobState.DEGRADED, JobState.WAITING, JobState.COMPLETE, JobState.FAILED}),
+    JobState.DEGRADED: frozenset({JobState.RUNNING, JobState.WAITING, JobState.COMPLETE, JobState.FAILED}),
+    JobState.WAITING: frozenset({JobState.RUNNING, JobState.DEGRADED, JobState.COMPLETE, JobState.FAILED}),
     JobState.COMPLETE: frozenset(),
     JobState.FAILED: frozenset(),
 }
@@ -301,6 +305,21 @@ class State:
     loss: float | None = None
     masked: int = 0
     restarts: int = 0
+    """From a checkpoint."""
+    losses_seen: int = 0
+    """Groups lost so far, masked or not: how often to expect one."""
+    restarting: Restarting | None = None
+    waiting: Waiting | None = None
+    checkpoints: tuple[str, ...] = ()
+    """The newest complete ones, newest first."""
+    damaged: frozenset[str] = frozenset()
+    """Those of them that somebody could not read."""
+    saved: LastSaved | None = None
+    ordered: Ordered | None = None
+    starting_since: float | None = None
+    """Since when a start is under way whose first step is not committed yet."""
+    start_took: float | None = None
+    """Seconds that the last start took until its first commit."""
     refused: int = 0
     told: frozenset[tuple[str, str]] = frozenset()
     """(uid, kind of message) of which a refusal was announced: one event each, not a flood (field case F54)."""
@@ -314,6 +333,11 @@ class State:
     def ended(self) -> bool:
         """Whether the job is over."""
         return self.exit_code is not None
+
+    @property
+    def starting(self) -> bool:
+        """Whether no plan is in force: before the first one, or between a wipe-out and the plan that begins again."""
+        return self.plan is None or self.restarting is not None
 
     def member(self, group: int) -> bool:
         """Whether the group's present incarnation is a member and not known to be dead."""

@@ -91,13 +91,14 @@ class Turn:
         here = self.group(group)
         first = sign if here.link_down is None else min(sign, here.link_down)
         joined = here.state is not GroupState.JOINING
-        self.set(losses=(*self.state.losses, Loss(group, here.uid, cause, first, joined)))
+        losses = (*self.state.losses, Loss(group, here.uid, cause, first, joined))
+        self.set(losses=losses, losses_seen=self.state.losses_seen + joined)
         self.move(group, GroupState.LOST, reason=cause, past=here.past | {here.uid})
         self.start_again(group)
 
     def start_again(self, group: int) -> None:
         """Let a new incarnation of a group that is lost be started, after a pause that grows with every try."""
-        if self.state.plan is None or self.config.replace:
+        if self.state.starting or self.config.replace:
             self.put(group, retry=self.now + self.config.backoff(self.group(group).attempts))
 
     def end(self, code: ExitCode, reason: EventReason, verdict: str, groups: tuple[int, ...] = ()) -> None:

@@ -27,6 +27,8 @@ from spare.control.action import (
     PushPlan,
     SendAssemble,
     SendFinish,
+    SendRenew,
+    SendSave,
     SendStop,
 )
 from spare.control.config import Config
@@ -183,7 +185,7 @@ class Coordinator:
                     self._delete(group, uid)
                 case Connect(group, uid, address, pod):
                     self._connect(group, uid, address, pod)
-                case PushPlan() | SendAssemble() | ProbeAll() | SendFinish() | SendStop():
+                case PushPlan() | SendAssemble() | ProbeAll() | SendFinish() | SendSave() | SendRenew() | SendStop():
                     self._order(action)
                 case Announce(reason, text, groups):
                     self._tell(reason, text, groups)
@@ -206,6 +208,12 @@ class Coordinator:
             case SendFinish(groups):
                 for link in self._of(groups):
                     link.send(wire.Finish(job=job, epoch=epoch, uid=link.uid))
+            case SendSave(group, due, period):
+                for link in self._of([group]):
+                    link.send(wire.Save(job=job, epoch=epoch, uid=link.uid, due=due, period=period))
+            case SendRenew(groups, reason):
+                for link in self._of(groups):
+                    link.send(wire.Renew(job=job, epoch=epoch, uid=link.uid, reason=reason))
             case SendStop(reason):
                 for link in self._links.values():
                     link.send(wire.Stop(job=job, epoch=epoch, uid=link.uid, reason=reason))

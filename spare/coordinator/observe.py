@@ -68,6 +68,10 @@ class Snapshot:
     groups: tuple[GroupSnapshot, ...]
     masked: int
     """Groups lost while the job went on."""
+    restarts: int
+    """Times that all groups began again from a checkpoint."""
+    checkpoint: str | None
+    """The newest complete one that is known."""
     refused: int
     """Messages of another epoch or incarnation, or without the token, that were not acted on."""
     stalled: bool

@@ -20,6 +20,8 @@ def snapshot_of(state: State, wall: float) -> Snapshot:
         loss=state.loss,
         groups=tuple(_group(state, number) for number in range(len(state.groups))),
         masked=state.masked,
+        restarts=state.restarts,
+        checkpoint=state.checkpoints[0] if state.checkpoints else None,
         refused=state.refused,
         stalled=state.stalled,
         plan_reason=plan.reason if plan else "",

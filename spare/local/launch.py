@@ -54,6 +54,9 @@ class Launch:
     procs: int = 1
     """Workers in each pod."""
     seed: int = 0
+    checkpoint: Path | None = None
+    """Folder for checkpoints."""
+    checkpoint_keep: int = 3
     heartbeat: float = 1.0
     dead_after: float = 5.0
     collective_timeout: float = 600.0
@@ -61,7 +64,7 @@ class Launch:
 
     @classmethod
     def of(cls, spec: Spec, *, job: str, folder: Path, base: Path, env: Mapping[str, str], bind: str) -> Launch:
-        """What a job file says; a relative workingDir starts at `base`, the job file's folder."""
+        """What a job file says; relative workingDir and checkpoint.path start at `base`, the job file's folder."""
         trainer = spec.trainer
         return cls(
             job=job,
@@ -73,6 +76,8 @@ class Launch:
             pods=spec.pods_per_group,
             procs=spec.proc_per_pod,
             seed=spec.seed,
+            checkpoint=base / spec.checkpoint.path if spec.checkpoint.path is not None else None,
+            checkpoint_keep=spec.checkpoint.keep,
             heartbeat=spec.detection.heartbeat.total_seconds(),
             dead_after=spec.detection.dead_after.total_seconds(),
             collective_timeout=spec.reduction.collective_timeout.total_seconds(),
@@ -104,6 +109,8 @@ class Launch:
             "SPARE_COLLECTIVE_TIMEOUT": _seconds(self.collective_timeout),
             "SPARE_RENDEZVOUS_TIMEOUT": _seconds(self.rendezvous_timeout),
             "SPARE_SEED": str(self.seed),
+            "SPARE_CHECKPOINT": str(self.checkpoint or ""),
+            "SPARE_CHECKPOINT_KEEP": str(self.checkpoint_keep),
             "SPARE_FAULTS": faults,
         }
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from spare.planner.placement import Placement
 from spare.planner.reorder import Reorder, reorder
 from spare.planner.schedule import Schedule, members
-from spare.planner.wipe_out import uncovered
+from spare.planner.wipe_out import named, uncovered
 
 
 def native(placement: Placement, redundancy: int) -> Placement:
@@ -87,7 +87,10 @@ def reorder_fetching(
     enough = not uncovered(schedule.placement, frozenset(able))
     if wanted == schedule.placement or (enough and now == schedule.live):
         return reorder(schedule, now, speeds)
-    return reorder(_moved(schedule, wanted, frozenset(now)), now, speeds)
+    change = reorder(_moved(schedule, wanted, frozenset(now)), now, speeds)
+    fetched = uncovered(native(wanted, redundancy), frozenset(able))
+    more = f"; {named('shard', fetched)} fetched by groups that do not host {'it' if len(fetched) == 1 else 'them'}"
+    return replace(change, reason=change.reason + more) if fetched else change
 
 
 def _moved(schedule: Schedule, placement: Placement, live: Collection[int]) -> Schedule:

@@ -29,7 +29,7 @@ STOP_GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL of a worker that was told to stop; it answers an order in milliseconds."""
 LINGER = 30.0
 """Seconds that an agent whose worker has ended waits for a coordinator to take note."""
-REPEATED = ("suspect", "errored", "exited", "done", "running")
+REPEATED = ("suspect", "errored", "exited", "done", "running", "saved")
 """Kinds of report of which the last one is said again to a coordinator that attaches."""
 
 
@@ -98,6 +98,10 @@ class Agent:
         try:
             await worker.start(self.command, {**os.environ, **env})
             await worker.ended()
+            while worker.renewing:
+                worker.forget()
+                await worker.start(self.command, {**os.environ, **env})
+                await worker.ended()
         except OSError as error:
             why = str(error)
             self._say(f"cannot start {self.command[0]!r}: {why}")
@@ -255,6 +259,10 @@ class Agent:
         elif isinstance(message, wire.Finish):
             self.finished = True
             self._pass_down(line)
+        elif isinstance(message, wire.Save):
+            self._pass_down(line)
+        elif isinstance(message, wire.Renew):
+            self._renew(message)
         elif isinstance(message, wire.Stop):
             self._pass_down(line)
             self._stop(message.reason)
@@ -272,6 +280,15 @@ class Agent:
             for kind in ("suspect", "running"):
                 worker.last.pop(kind, None)  # of an older epoch now
         self._pass_down(line)
+
+    def _renew(self, order: wire.Renew) -> None:
+        """End the workers and start them again, as if this agent had just begun. One that never had a plan is fresh."""
+        if self.plan is None:
+            return
+        self._say(f"starting the worker again: {order.reason}")
+        self.plan = None
+        for worker in self.workers:
+            worker.renew()
 
     def _refusal(self, what: str, reason: str) -> wire.Refusal:
         return wire.Refusal(**self._head(self.workers[0].rank), what=what, reason=reason)
@@ -293,7 +310,7 @@ class Agent:
             self._write(hello.line())
             if self.plan is not None:
                 writer.write(self.plan.line())
-            while line := await reader.readline():
+            while (line := await reader.readline()) and worker.down is writer:
                 self._hear(worker, line)
         except (wire.Refused, TimeoutError, ValueError) as error:
             self._say(f"worker refused: {error or 'it said nothing'}")

@@ -35,6 +35,8 @@ class Worker:
         self.heard = clock()
         self.down: asyncio.StreamWriter | None = None
         """The line to it."""
+        self.renewing = False
+        """It is being ended in order to be started again: its end tells nothing."""
         self._clock = clock
         self.process: asyncio.subprocess.Process | None = None
         self.code: int | None = None
@@ -149,6 +151,17 @@ class Worker:
                 async with asyncio.timeout(grace):
                     await self.process.wait()
         self.send(signal.SIGKILL)
+
+    def renew(self) -> None:
+        """End it with all its children; whoever waits for its end starts it again."""
+        self.renewing = True
+        self.hello = self.seen = self.down = None  # what the old one still says is not heard
+        self.last.clear()
+        self.send(signal.SIGKILL)
+
+    def forget(self) -> None:
+        """It has ended in order to be started again: be as at first."""
+        self.renewing, self.process, self.code, self._last_bytes = False, None, None, b""
 
     def exited(self, head: Mapping[str, Any]) -> wire.Exited:
         """The report of its end."""

@@ -35,6 +35,8 @@ def snapshot(**changes: Any) -> Snapshot:
         "loss": 2.5,
         "groups": (group(0), group(1)),
         "masked": 0,
+        "restarts": 0,
+        "checkpoint": None,
         "refused": 0,
         "stalled": False,
         "plan_reason": "start",

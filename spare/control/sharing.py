@@ -1,0 +1,28 @@
+"""Who computes what under the next plan: the planner's answer for what the job file says of wipe-outs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from spare.api.spec import OnWipeOut
+from spare.control.config import Config
+from spare.planner.fetch import reorder_fetching
+from spare.planner.reorder import Reorder, reorder
+from spare.planner.schedule import Schedule
+
+
+def reordered(config: Config, schedule: Schedule, live: Iterable[int], able: Collection[int]) -> Reorder:
+    """The next schedule; with Fetch, a shard without a host among those that are able is computed by others.
+
+    Args:
+        config: Of the job.
+        schedule: So far.
+        live: Members of the next plan.
+        able: Those that have the training state.
+
+    Raises:
+        WipeOut: a shard has no live host, and nothing is fetched.
+    """
+    if config.on_wipe_out is OnWipeOut.FETCH:
+        return reorder_fetching(schedule, live, config.redundancy, able)
+    return reorder(schedule, live)
