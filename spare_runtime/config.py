@@ -105,6 +105,8 @@ class Environment:
     dead_after: float
     collective_timeout: float
     rendezvous_timeout: float
+    grace: float
+    """From being asked to go until it is killed."""
     seed: int
     tls: Tls | None
     """The agent's own certificate and whom it believes; None: it listens without TLS (on loopback)."""
@@ -146,6 +148,7 @@ def read_environment(env: Mapping[str, str] | None = None) -> Environment:
         dead_after=_number(env, "SPARE_DEAD_AFTER", 5.0, 0.001),
         collective_timeout=_number(env, "SPARE_COLLECTIVE_TIMEOUT", 600.0, 0.1),
         rendezvous_timeout=_number(env, "SPARE_RENDEZVOUS_TIMEOUT", 300.0, 0.1),
+        grace=_number(env, "SPARE_GRACE", 30.0, 0.0),
         seed=_whole(env, "SPARE_SEED", 0),
         tls=_tls(env),
         faults=env.get("SPARE_FAULTS", ""),

@@ -11,6 +11,8 @@ SpareError
 |- CheckpointDamaged    a checkpoint is not what was written: answered by an older one
 |- CheckpointMismatch   a checkpoint is of another model, or of other data: both values are named
 `- SessionMisuse        the training script broke the contract of `Session`
+
+Departed is no error: it ends a script whose group leaves in good order, with 0.
 """
 
 from __future__ import annotations
@@ -63,3 +65,11 @@ class CheckpointMismatch(SpareError):
 
 class SessionMisuse(SpareError):
     """The training script used the session in a way that cannot be exactly-once."""
+
+
+class Departed(SystemExit):
+    """The group leaves, or the job halts: the script ends here with 0, its `finally` blocks run, the rest does not."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(0)
+        self.why = why

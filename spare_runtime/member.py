@@ -13,6 +13,7 @@ from spare_runtime.config import Environment
 from spare_runtime.errors import (
     CheckpointDamaged,
     CollectiveFailed,
+    Departed,
     SessionMisuse,
     SpareError,
     StateDiverged,
@@ -189,7 +190,7 @@ class Member:
     def regroup(self, why: str) -> None:
         """Act on the plan at hand, or wait for one, until the members of one plan have met."""
         while True:
-            plan = self.membership.next_plan(PLAN_DEADLINE, why)
+            plan = self._next_plan(why)
             began = self._around.clock()
             self._donor.withdraw()  # before anything of this step may change
             self._cancel_transfer()
@@ -217,11 +218,38 @@ class Member:
                 why = "that begins with another checkpoint"
                 continue
             self._begun = True
+            if plan.halt:  # some have stopped where we are now
+                self._halt(plan)
             self.membership.go_on()
             self.line.phase = "compute"
             todo, step = self.training.todo.bit_count(), self.training.committed
             self.line.send(self.line.report(wire.Running, step=step, seconds=seconds, patches=todo))
             return
+
+    def _next_plan(self, why: str) -> wire.Plan:
+        """The plan to act on, waiting for it; the end of this process if that is what it says."""
+        try:
+            plan = self.membership.next_plan(PLAN_DEADLINE, why)
+        except Departed:
+            self._depart(self.line.report(wire.Left, step=self.training.committed))
+            raise
+        if plan.halt and plan.base != plan.epoch:
+            self._halt(plan)
+        return plan
+
+    def _halt(self, plan: wire.Plan) -> None:
+        """Every member stands at this commit: save it, and end."""
+        self.line.phase = "stopped"
+        saved = self.save(LAST_DEADLINE)
+        self._depart(self.line.report(wire.Halted, step=self.training.committed, saved=saved))
+        raise Departed(f"halted by plan {plan.epoch}: {plan.reason}")
+
+    def _depart(self, last_words: wire.Up) -> None:
+        self.line.phase = "stopped"
+        self._donor.withdraw()
+        self._cancel_transfer()
+        self.line.send(last_words)
+        self.line.flush(FLUSH_DEADLINE)
 
     def _meet(self, plan: wire.Plan, meeting: Meeting, seconds: dict[str, float]) -> Outcome:
         if plan.admission != self._admission:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
-from spare_runtime.errors import PlanTimeout
+from spare_runtime.errors import Departed, PlanTimeout
 from spare_runtime.meeting import Meeting
 from spare_runtime.reaction import Reaction, reaction
 from spare_runtime.surroundings import REAL, Surroundings
@@ -54,7 +54,7 @@ class Membership:
             if what is Reaction.IGNORE:
                 return
             if what is Reaction.STOP:
-                self._around.leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", ExitCode.SIGTERM)
+                self._removed(plan)
             self._seen = plan
             if what is Reaction.ACT:
                 self._pending = plan
@@ -94,16 +94,24 @@ class Membership:
 
         Raises:
             PlanTimeout: none came within `deadline` seconds.
+            Departed: it lets this group go.
         """
         with self._changed:
             self._wait(lambda: self._pending is not None, deadline, f"a plan newer than epoch {self.epoch}, {what}")
             plan, self._pending = self._pending, None
             assert plan is not None
+            if plan.drained:
+                raise Departed(f"let go by plan {plan.epoch}: {plan.reason}")
             if plan.admission is None:
-                self._around.leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", ExitCode.SIGTERM)
+                self._removed(plan)
             self.plan = plan
             self._waiting = True
             return plan
+
+    def _removed(self, plan: wire.Plan) -> None:
+        """What is being computed must not leave this process."""
+        code = ExitCode.COMPLETE if plan.drained else ExitCode.SIGTERM
+        self._around.leave(f"removed from the job by plan {plan.epoch}: {plan.reason}", code)
 
     def _wait(self, ready: Callable[[], bool], deadline: float, what: str) -> None:
         began = said = self._around.clock()

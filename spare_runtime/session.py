@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spare.api.checkpoint import Data, Terms
 from spare_runtime.config import read_environment
-from spare_runtime.errors import SessionMisuse
+from spare_runtime.errors import Departed, SessionMisuse
 from spare_runtime.ledger import Ledger
 from spare_runtime.loader import Dataset, Loader
 from spare_runtime.member import Member
@@ -100,6 +100,8 @@ class Session:
         try:
             if error is None:
                 self._member.finish()
+            elif isinstance(error, Departed):
+                pass  # it has said so
             elif isinstance(error, Exception | SystemExit):  # an exit is told now: the interpreter's end may take long
                 self._member.tell_error(error, self._hand)
         finally:

@@ -63,6 +63,8 @@ class KubernetesBackend:
         self._told: set[tuple[str, ...]] = set()
         self._chosen: dict[int, str] = {}
         self._doomed: set[str] = set()
+        self._leaving: set[str] = set()
+        """Incarnations that end by themselves."""
         """Incarnations that are to go."""
         self._starting: dict[int, Starting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,7 +86,11 @@ class KubernetesBackend:
         if under_way is not None and not under_way.done:
             return
         present = {seen.pod for seen in self._of(group, chosen)}
-        if chosen is None or chosen in self._doomed or not all(seen.live for seen in self._of(group, chosen)):
+        if (
+            chosen is None
+            or chosen in self._doomed | self._leaving
+            or not all(seen.live for seen in self._of(group, chosen))
+        ):
             chosen, present = names.incarnation(), set()
         self._chosen[group] = chosen
         missing = [pod for pod in range(self._pods.spec.pods_per_group) if pod not in present]
@@ -92,6 +98,10 @@ class KubernetesBackend:
             starting = Starting(self._cluster, self._pods, group, chosen, missing)
             self._starting[group] = starting
             self._spawn(self._start(starting))
+
+    async def let_go(self, group: int, uid: str) -> None:
+        """See `Backend.let_go`. Pods of other names are made beside it."""
+        self._leaving.add(uid)
 
     async def delete(self, group: int, uid: str) -> None:
         """See `Backend.delete`. The pods get their grace; what of them is left is out of the plan already."""

@@ -17,6 +17,8 @@ TRAINER = "trainer"
 
 MAX_CONTAINERS = 64
 """In a pod; the API server asks for a limit wherever a rule looks at every item of a list."""
+MAX_GRACE = 2**31 - 1
+"""Seconds."""
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()\s]+)\)")
 
@@ -65,6 +67,13 @@ class PodSpec(_Open):
 
     containers: Annotated[tuple[Container, ...], Field(strict=False)] = Field(
         max_length=MAX_CONTAINERS, description="The containers of each pod."
+    )
+    termination_grace_period_seconds: int = Field(
+        default=30,
+        ge=0,
+        le=MAX_GRACE,
+        description="Seconds from being asked to go until it is killed. Default: 30, Kubernetes' own. A group leaves at"
+        " the end of a step within them; what a longer step has computed by then is handed on.",
     )
 
 

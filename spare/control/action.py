@@ -23,6 +23,23 @@ class DeleteGroup:
 
 
 @dataclass(frozen=True)
+class LetGo:
+    """That incarnation leaves by itself: its number may be given to another beside it."""
+
+    group: int
+    uid: str
+
+
+@dataclass(frozen=True)
+class SendDrain:
+    """Tell that agent that it is to leave within `grace` seconds (None: its own grace)."""
+
+    group: int
+    uid: str
+    grace: float | None
+
+
+@dataclass(frozen=True)
 class Connect:
     """Dial the agent of that pod and stay connected; a connection to an earlier incarnation of it ends."""
 
@@ -109,6 +126,6 @@ class EndJob:
     verdict: str
 
 
-Orders = PushPlan | SendAssemble | ProbeAll | SendFinish | SendSave | SendRenew | SendStop
+Orders = PushPlan | SendAssemble | ProbeAll | SendDrain | SendFinish | SendSave | SendRenew | SendStop
 """What goes to agents."""
-Action = CreateGroup | DeleteGroup | Connect | Orders | Announce | EndJob
+Action = CreateGroup | DeleteGroup | LetGo | Connect | Orders | Announce | EndJob

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import poison, recovery
+from spare.control import halt, leave, poison, recovery
 from spare.control.action import DeleteGroup, ProbeAll, PushPlan
 from spare.control.checkpointing import writer_of
+from spare.control.leaver import Leaver
 from spare.control.minimum import too_few
 from spare.control.plan import Plan
 from spare.control.restart import wipe_out, wiped_out
@@ -22,7 +23,7 @@ from spare.control.turn import Turn
 def answer(turn: Turn) -> None:
     """Make the plan that what is known calls for, if it does."""
     state = turn.state
-    if state.losses or poison.unanswered(state):
+    if state.losses or poison.unanswered(state) or leave.must_go(state) or leave.giving(state):
         _replan(turn, 0)  # the dead are known: waiting for what else may be wrong would stall the survivors
     elif state.suspicions:
         _suspected(turn)
@@ -87,22 +88,31 @@ def _fruitless(turn: Turn) -> None:
 
 
 def _replan(turn: Turn, fruitless: int) -> None:
-    """The next urgent plan: without the dead, else with the same members."""
+    """The next urgent plan: without the dead and without who can wait no longer, else with the same members."""
     state = turn.state
     old, losses, suspicions = state.plan, state.losses, state.suspicions
     assert old is not None
-    live = state.live
-    if wiped_out(state):
+    stop = bool(halt.stopped(state))  # the others can commit that step, too, and must not go beyond it
+    if not state.live and stop:
+        turn.set(losses=(), suspicions=(), probe=None)
+        turn.do(*(DeleteGroup(loss.group, loss.uid) for loss in losses))
+        return
+    if wiped_out(state) and not stop:
         wipe_out(turn, _cause(losses, ()))
         return
     if too_few(turn, _cause(losses, suspicions)):
         return
-    leader = _leader(state)
+    going = () if stop else leave.must_go(state)
+    gone = {each.group for each in going}
+    leader = _leader(state, gone)
     if leader is None:
         return  # this coordinator has just come back; where they can be met the members will say at once
-    cause = _cause(losses, suspicions)
-    change = reordered(turn.config, old.schedule, live, state.whole)
-    reason = f"{cause}: {change.reason}" if losses else f"{cause}: the same groups meet again"
+    live = tuple(g for g in state.live if g not in gone)
+    cause = _cause(losses, suspicions, going or tuple(each for each in state.leavers if each.serves))
+    able = [g for g in state.whole if g not in gone]
+    change = None if wiped_out(state, sorted(gone)) else reordered(turn.config, old.schedule, live, able)
+    schedule = change.schedule if change else old.schedule  # of no use to who stops
+    reason = f"{cause}: {change.reason}" if change and change.left else f"{cause}: the same groups meet again"
     if poison.unanswered(state):
         reason += f"; {poison.names(poison.unanswered(state))} left out of the sum"
     epoch = old.epoch + 1
@@ -113,29 +123,32 @@ def _replan(turn: Turn, fruitless: int) -> None:
         members=tuple(m for m in old.members if m.group in live),
         leader=leader,
         stores=state.groups[leader].stores,
-        schedule=change.schedule,
+        schedule=schedule,
         reason=reason,
         origin=old.origin,
         skipped=poison.to_skip(state),
         writer=writer_of(state, live),
         checkpoint=old.checkpoint,
+        leaving=leave.parting(state, going, True, schedule.loads),
+        halt=stop,
     )
     _adopt(turn, plan, fruitless)
+    leave.released(turn, going, plan)
     removed = tuple((loss.group, loss.uid) for loss in losses)
-    turn.do(PushPlan(plan, tuple((m.group, m.uid) for m in plan.members) + removed))
+    turn.do(PushPlan(plan, leave.targets(plan) + removed))
     turn.do(*(DeleteGroup(group, uid) for group, uid in removed))
     lost = tuple(sorted(loss.group for loss in losses))
     if losses:
         turn.say(EventReason.GROUP_LOST, cause, lost)
     turn.say(EventReason.REORDERED, f"plan {epoch}: {reason}", lost)
     signs = [loss.sign for loss in losses] + [s.at for s in suspicions]
-    recovery.opened(turn, lost, min(signs, default=turn.now), reason)
+    recovery.opened(turn, lost or tuple(sorted(gone)), min(signs, default=turn.now), reason)
 
 
-def _leader(state: State) -> int | None:
+def _leader(state: State, gone: Collection[int]) -> int | None:
     """The lowest member with state that nobody could not reach; the lowest of all if there is none. None: of nobody it
     is known where to meet."""
-    known = [g for g in state.whole if state.groups[g].stores]
+    known = [g for g in state.whole if state.groups[g].stores and g not in gone]
     reached = [g for g in known if g not in _named(state)]
     return min(reached or known, default=None)
 
@@ -163,8 +176,10 @@ def _adopt(turn: Turn, plan: Plan, fruitless: int) -> None:
         turn.move_job(JobState.RUNNING)
 
 
-def _cause(losses: Sequence[Loss], suspicions: Sequence[Suspicion]) -> str:
+def _cause(losses: Sequence[Loss], suspicions: Sequence[Suspicion], going: Sequence[Leaver] = ()) -> str:
     """What happened, one clause for each cause: "group 2 lost (worker killed by signal 9)"."""
+    if going and not losses:
+        return f"{leave.names(going)} before the step's end"
     if not losses and not suspicions:
         return "a micro-batch was found to be poison"
     if not losses:

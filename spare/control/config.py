@@ -40,6 +40,8 @@ class Config:
     """Leave a micro-batch that killed two groups out of the sum; else the job fails by it."""
     replace: bool = True
     """Start a new incarnation of a lost group, to rejoin at the next boundary."""
+    grace: float = 30.0
+    """Seconds that a group which is asked to go has until it is killed, where who asks does not say."""
     settle: float = 0.05
     """After a suspicion that all probes refute, time for a death to be told after all: an agent hears of its worker's
     end a little later than the peers do, and a plan with a dead member costs a second one."""
@@ -95,4 +97,5 @@ class Config:
             checkpoint=spec.checkpoint.path,
             checkpoint_period=None if period == "auto" else period.total_seconds(),
             min_groups=spec.min_groups,
+            grace=float(spec.template.spec.termination_grace_period_seconds),
         )

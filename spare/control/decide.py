@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import checkpointing, poison, recovery, rejoin
+from spare.control import boundary, checkpointing, halt, leave, poison, recovery, rejoin
 from spare.control.action import Action, CreateGroup, SendFinish
 from spare.control.answer import answer, facts_at
 from spare.control.config import Config
@@ -67,12 +67,15 @@ def _conclude(turn: Turn) -> None:
     elif state.poison and not poison.may_skip(state):
         poison.failed(turn)
     elif state.starting:
-        start(turn)
+        halt.conclude(turn)
+        if not turn.state.ended:
+            start(turn)
     elif state.finishing:
         _finish(turn)
     elif _all_done(state):
         _completed(turn)
     else:
+        leave.watch(turn)
         detect(turn)
         if turn.state.errors:
             _failed(turn)
@@ -81,6 +84,8 @@ def _conclude(turn: Turn) -> None:
             begin_with(turn, turn.state.live)
         answer(turn)
         rejoin.rejoin(turn)
+        boundary.boundary(turn)
+        halt.conclude(turn)
     if not turn.state.ended and not turn.state.starting:
         checkpointing.arrange(turn)
 
@@ -169,4 +174,5 @@ def _wake(state: State, now: float) -> float:
     if state.starting:
         deadlines = [since(state) + wait for wait in (state.config.start_wait, state.config.start_timeout)]
         return min([*retries, *(at for at in deadlines if at > now)], default=math.inf)
-    return min([*retries, facts_at(state) if state.probe is not None else math.inf])
+    let_go = leave.due(state, now)
+    return min([*retries, facts_at(state) if state.probe is not None else math.inf, let_go])

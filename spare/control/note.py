@@ -12,19 +12,21 @@ from typing import Final
 
 from spare.api import wire
 from spare.api.exit_codes import is_masked
-from spare.control import checkpointing, poison, recovery, rejoin
+from spare.control import checkpointing, halt, leave, poison, recovery, rejoin
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish, SendRenew
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.signal import (
     AgentGone,
     AgentNotStarted,
     AgentUp,
+    DrainGroup,
     Interrupted,
     LinkDown,
     Pushed,
     Refused,
     Report,
     Signal,
+    Suspend,
     Tick,
 )
 from spare.control.state import Group, GroupState, Suspicion, UserError
@@ -41,6 +43,11 @@ def note(turn: Turn, signal: Signal) -> None:
             pass
         case Interrupted(reason):
             turn.set(interrupted=turn.state.interrupted or reason)
+        case Suspend(reason, grace):
+            halt.asked(turn, reason, turn.now + grace)
+        case DrainGroup(group, reason, grace, again):
+            if 0 <= group < turn.config.groups:
+                leave.drain(turn, group, reason, grace, again)
         case Pushed(epoch):
             recovery.pushed(turn, epoch)
         case Refused(group, why):
@@ -70,12 +77,14 @@ def _backend(turn: Turn, signal: AgentUp | AgentGone | AgentNotStarted | LinkDow
     match signal:
         case AgentUp(group, uid, address, zone, pod):
             if uid in here.past or (uid == here.uid and address == here.pods[pod].address):
+                leave.up(turn, signal)
                 return
             if uid != here.uid:
                 _replace(turn, here, uid)
             turn.put_pod(group, pod, address=address, zone=zone, heard=turn.now)
             turn.do(Connect(group, uid, address, pod))
         case AgentGone(group, uid, reason, pod):
+            leave.gone(turn, uid, pod)
             if uid == here.uid and here.state is not GroupState.LOST:
                 gone(turn, group, _of_pod(turn, pod) + reason, turn.now)
         case AgentNotStarted(group, reason, pod):
@@ -112,7 +121,7 @@ def _replace(turn: Turn, here: Group, uid: str) -> None:
 def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
     """A group's present incarnation is dead, for a reason that is no error of the script."""
     here = turn.group(group)
-    if turn.state.finishing:
+    if turn.state.finishing or here.halted is not None:
         turn.put_ranks(group, finished=True)
         turn.put(group, reason=cause)
     elif turn.state.member(group):
@@ -126,6 +135,8 @@ def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
 
 
 def _report(turn: Turn, message: wire.Up) -> None:
+    if leave.heard(turn, message):
+        return
     here = turn.group(message.group)
     if message.uid in here.past and isinstance(message, wire.Exited):
         poison.crashed(turn, message)  # its death was noticed before its agent told of it
@@ -160,7 +171,11 @@ def _report(turn: Turn, message: wire.Up) -> None:
             _errored(turn, message)
         case wire.Saved() | wire.Unsaved() | wire.Unreadable():
             checkpointing.noted(turn, message)
-        case wire.Running() | wire.Committed() | wire.Suspect() | wire.Done():
+        case wire.Leave():
+            leave.asked(turn, message)
+        case wire.Left():
+            gone(turn, message.group, "it left of its own accord", turn.now)
+        case wire.Running() | wire.Committed() | wire.Suspect() | wire.Done() | wire.Halted():
             if turn.state.member(message.group):
                 _member(turn, message)
             else:
@@ -233,7 +248,7 @@ def _alive(turn: Turn, alive: wire.Alive) -> None:
         turn.set(probe=replace(state.probe, answered=state.probe.answered | {(alive.uid, alive.pod)}))
 
 
-def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | wire.Done) -> None:
+def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | wire.Done | wire.Halted) -> None:
     """What only a member may say."""
     state, group, rank = turn.state, message.group, message.rank
     assert state.plan is not None
@@ -252,6 +267,8 @@ def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | 
         case wire.Suspect():
             if message.epoch >= state.plan.base:  # a plan with base > its epoch has answered it already
                 _suspect(turn, message)
+        case wire.Halted():
+            halt.noted(turn, message)
         case wire.Done():
             if message.epoch >= state.plan.base:
                 turn.put_rank(group, rank, done=(message.epoch, message.digest))
@@ -303,7 +320,7 @@ def _exited(turn: Turn, message: wire.Exited) -> None:
     if by_signal or crashed or (message.code is not None and is_masked(message.code)):
         how = f"killed by signal {message.signal}" if by_signal else f"exited with code {message.code}"
         gone(turn, group, f"worker{_of_rank(turn, message.rank)} {how}{poison.in_hand(message)}", turn.now)
-    elif state.finishing and message.code == 0:
+    elif (state.finishing or turn.group(group).ranks[message.rank].halted) and message.code == 0:
         turn.put_rank(group, message.rank, finished=True)
     elif known:
         turn.set(errors=(*state.errors, UserError(group, _exit_text(turn, message))))

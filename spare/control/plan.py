@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,19 @@ class Member:
     uid: str
     admission: int
     """Epoch that admitted this incarnation: state of another admission is worthless (design, section 6)."""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """An incarnation that is no member because it asked to leave."""
+
+    group: int
+    uid: str
+    heir: int = -1
+    """The member that takes over what it holds of the step in flight; -1: there is nothing to take over."""
+    serves: str = ""
+    offered: int = 0
+    """Where, and under which epoch, it gives it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,9 @@ class Plan:
     """The group that writes checkpoints; -1: none."""
     checkpoint: str = ""
     """What `origin` began with, see `spare.api.checkpoint.Name`; empty: step 0."""
+    leaving: tuple[Leaving, ...] = ()
+    halt: bool = False
+    """Every member stops where this plan takes effect."""
 
     @cached_property
     def by_group(self) -> dict[int, Member]:
@@ -80,6 +96,8 @@ class Plan:
             "origin": self.origin,
             "writer": self.writer,
             "checkpoint": self.checkpoint,
+            "leaving": [asdict(leaving) for leaving in self.leaving],
+            "halt": self.halt,
             "schedule": self.schedule.to_json(),
             "skipped": [list(micro) for micro in self.skipped],
             "reason": self.reason,
@@ -111,6 +129,8 @@ class Plan:
                 skipped=tuple((step, shard, index) for step, shard, index in raw["skipped"]),
                 writer=raw["writer"],
                 checkpoint=raw["checkpoint"],
+                leaving=tuple(Leaving(**leaving) for leaving in raw["leaving"]),
+                halt=raw["halt"],
             )
             digest = raw["digest"]
         except (KeyError, TypeError) as error:
@@ -148,6 +168,13 @@ class Plan:
             skipped=self.skipped,
             writer=self.writer,
             checkpoint=self.checkpoint,
+            drained=any((leaving.group, leaving.uid) == (group, uid) for leaving in self.leaving),
+            halt=self.halt,
+            legacies=tuple(
+                wire.Legacy(group=leaving.group, epoch=leaving.offered, serves=leaving.serves)
+                for leaving in self.leaving
+                if member and leaving.heir == group
+            ),
             reason=self.reason,
         )
 

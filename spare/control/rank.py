@@ -45,6 +45,8 @@ class Rank:
     """When its agent first said that the worker has exited, without the report of how."""
     done: tuple[int, str] | None = None
     """(epoch, parameter digest) of its report that the last step is committed."""
+    halted: tuple[int, bool] | None = None
+    """(steps, saved) of its report that it has stopped there because a plan said so."""
     finished: bool = False
     """After the finish: it has ended, or can no longer be heard of."""
 

@@ -23,6 +23,7 @@ class Kept:
 
     masked: int = 0
     restarts: int = 0
+    drained: int = 0
     step: int = 0
     """Newest step known as committed when this was written: never more than the truth."""
     joining: tuple[int, ...] = ()
@@ -51,6 +52,7 @@ class Kept:
         return cls(
             masked=state.masked,
             restarts=state.restarts,
+            drained=state.drained,
             step=state.step,
             joining=joining,
             attempts=tuple((here.group, here.attempts) for here in state.groups if here.attempts > 1),

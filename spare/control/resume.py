@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from spare.api.exit_codes import ExitCode
+from spare.control import leave
 from spare.control.action import DeleteGroup
 from spare.control.config import Config
 from spare.control.decide import Decision, begin
@@ -58,6 +60,8 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
         step=kept.step,
         masked=kept.masked,
         restarts=kept.restarts,
+        drained=kept.drained,
+        leavers=tuple(leave.again(each, plan, config, now) for each in plan.leaving),
         checkpoints=kept.checkpoints,
         damaged=frozenset(kept.damaged),
         restarting=None if kept.restarting is None else Restarting(now, now, (), *kept.restarting),
@@ -65,7 +69,8 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
     )
     if kept.exit_code is not None:
         return Decision(_ended(state, kept), (), f"the job has ended: {kept.verdict.splitlines()[0]}", math.inf)
-    actions = tuple(DeleteGroup(group, uid) for group, uids in kept.past for uid in uids)
+    leaving = {each.uid for each in plan.leaving}
+    actions = tuple(DeleteGroup(group, uid) for group, uids in kept.past for uid in uids if uid not in leaving)
     wake = min((here.retry for here in groups if here.retry is not None), default=math.inf)
     return Decision(state, actions, f"going on with plan {plan.epoch} after step {kept.step}", wake)
 
@@ -96,5 +101,6 @@ def _job(whole: bool, kept: Kept) -> JobState:
 
 def _ended(state: State, kept: Kept) -> State:
     """Complete and failed are final (field case F34)."""
-    job = JobState.COMPLETE if kept.exit_code == 0 else JobState.FAILED
+    ends = {int(ExitCode.COMPLETE): JobState.COMPLETE, int(ExitCode.SIGTERM): JobState.SUSPENDED}
+    job = ends.get(kept.exit_code, JobState.FAILED) if kept.exit_code is not None else state.job
     return replace(state, job=job, exit_code=kept.exit_code, verdict=kept.verdict)

@@ -67,9 +67,30 @@ class Tick:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The user asked to end the job (Ctrl-C, `suspend`)."""
+    """The user asked to end the job at once (Ctrl-C)."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Suspend:
+    """Stop after the step in flight, save it, and be ready to go on from there (SIGTERM, `runPolicy.suspend`)."""
+
+    reason: str
+    grace: float
+    """Seconds after which the job is ended wherever it is."""
+
+
+@dataclass(frozen=True)
+class DrainGroup:
+    """Somebody asks for a group to leave (`spare drain`, a node that is to be emptied)."""
+
+    group: int
+    reason: str
+    grace: float | None = None
+    """Seconds until it must have left; None: what its agent was started with."""
+    again: bool = True
+    """Start another incarnation in its place."""
 
 
 @dataclass(frozen=True)
@@ -87,4 +108,16 @@ class Refused:
     why: str
 
 
-Signal = AgentUp | AgentGone | AgentNotStarted | LinkDown | Report | Tick | Interrupted | Pushed | Refused
+Signal = (
+    AgentUp
+    | AgentGone
+    | AgentNotStarted
+    | LinkDown
+    | Report
+    | Tick
+    | Interrupted
+    | Suspend
+    | DrainGroup
+    | Pushed
+    | Refused
+)

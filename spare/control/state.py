@@ -10,13 +10,14 @@ from typing import Final
 
 from spare.api import wire
 from spare.control.config import Config
+from spare.control.leaver import Halt, Leaver
 from spare.control.plan import Plan
 from spare.control.rank import Pod, Rank, slowest
 from spare.control.saving import LastSaved, Ordered, Restarting, Waiting
 
 
 class JobState(StrEnum):
-    """Where a job is. Complete and failed are final (field case F34)."""
+    """Where a job is. Complete and failed are final (field case F34); a suspended one is begun anew when it goes on."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -25,6 +26,7 @@ class JobState(StrEnum):
     """For groups: to begin again after a wipe-out, or because there are fewer than `minGroups`."""
     COMPLETE = "complete"
     FAILED = "failed"
+    SUSPENDED = "suspended"
 
 
 class GroupState(StrEnum):
@@ -39,25 +41,32 @@ class GroupState(StrEnum):
     DONE = "done"
     """A member that has committed the last step."""
     LOST = "lost"
+    LEFT = "left"
+    """It was let go because it had been asked to leave."""
 
 
+_ENDS: Final = (JobState.COMPLETE, JobState.FAILED, JobState.SUSPENDED)
 JOB_MOVES: Final[dict[JobState, frozenset[JobState]]] = {
-    JobState.PENDING: frozenset({JobState.RUNNING, JobState.DEGRADED, JobState.FAILED}),
-    JobState.RUNNING: frozenset({JobState.DEGRADED, JobState.WAITING, JobState.COMPLETE, JobState.FAILED}),
-    JobState.DEGRADED: frozenset({JobState.RUNNING, JobState.WAITING, JobState.COMPLETE, JobState.FAILED}),
-    JobState.WAITING: frozenset({JobState.RUNNING, JobState.DEGRADED, JobState.COMPLETE, JobState.FAILED}),
+    JobState.PENDING: frozenset({JobState.RUNNING, JobState.DEGRADED, *_ENDS}),
+    JobState.RUNNING: frozenset({JobState.DEGRADED, JobState.WAITING, *_ENDS}),
+    JobState.DEGRADED: frozenset({JobState.RUNNING, JobState.WAITING, *_ENDS}),
+    JobState.WAITING: frozenset({JobState.RUNNING, JobState.DEGRADED, *_ENDS}),
     JobState.COMPLETE: frozenset(),
     JobState.FAILED: frozenset(),
+    JobState.SUSPENDED: frozenset(),
 }
 """From each state, those that may follow."""
 
 GROUP_MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
     GroupState.STARTING: frozenset({GroupState.READY, GroupState.LOST, GroupState.STARTING}),
     GroupState.READY: frozenset({GroupState.JOINING, GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
-    GroupState.JOINING: frozenset({GroupState.ACTIVE, GroupState.DONE, GroupState.LOST, GroupState.STARTING}),
-    GroupState.ACTIVE: frozenset({GroupState.DONE, GroupState.LOST, GroupState.STARTING}),
+    GroupState.JOINING: frozenset(
+        {GroupState.ACTIVE, GroupState.DONE, GroupState.LOST, GroupState.LEFT, GroupState.STARTING}
+    ),
+    GroupState.ACTIVE: frozenset({GroupState.DONE, GroupState.LOST, GroupState.LEFT, GroupState.STARTING}),
     GroupState.DONE: frozenset({GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
     GroupState.LOST: frozenset({GroupState.STARTING}),
+    GroupState.LEFT: frozenset({GroupState.STARTING}),
 }
 """From each state, those that may follow. STARTING from anywhere: a new incarnation takes the number over."""
 
@@ -170,6 +179,14 @@ class Group:
         digests = [digest for _, digest in said]
         joint = digests[0] if len(said) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
         return min(epoch for epoch, _ in said), joint
+
+    @property
+    def halted(self) -> tuple[int, bool] | None:
+        """(steps, saved) once every rank has stopped because a plan said so."""
+        said = [rank.halted for rank in self.ranks if rank.halted is not None]
+        if len(said) < len(self.ranks):
+            return None
+        return min(step for step, _ in said), all(saved for _, saved in said)
 
     @property
     def finished(self) -> bool:
@@ -287,6 +304,9 @@ class State:
     poison: tuple[tuple[int, int, int], ...] = ()
     """(step, shard, index) of the micro-batches that killed two groups, ascending."""
     interrupted: str | None = None
+    leavers: tuple[Leaver, ...] = ()
+    """Who was asked to go and has not gone yet, in the order in which they were asked."""
+    halt: Halt | None = None
     probe: Probe | None = None
     probes: int = 0
     """Probes so far: the nonce of the last."""
@@ -304,6 +324,8 @@ class State:
     """The newest step that anybody reported as committed."""
     loss: float | None = None
     masked: int = 0
+    drained: int = 0
+    """Groups that left because they were asked to."""
     restarts: int = 0
     """From a checkpoint."""
     losses_seen: int = 0
@@ -343,12 +365,16 @@ class State:
         """Whether the group's present incarnation is a member and not known to be dead."""
         here = self.groups[group]
         alive = here.state in (GroupState.JOINING, GroupState.ACTIVE, GroupState.DONE)
-        return alive and self.plan is not None and self.plan.has(group, here.uid)
+        return alive and here.halted is None and self.plan is not None and self.plan.has(group, here.uid)
 
     @property
     def whole(self) -> tuple[int, ...]:
         """Live members that have the training state for sure, ascending."""
         return tuple(g for g in self.live if self.groups[g].state is not GroupState.JOINING)
+
+    def leaver(self, uid: str) -> Leaver | None:
+        """That incarnation, if it was asked to go."""
+        return next((leaver for leaver in self.leavers if leaver.uid == uid), None)
 
     @property
     def live(self) -> tuple[int, ...]:

@@ -105,7 +105,8 @@ class Turn:
         """End the job, once."""
         if self.state.ended:
             return
-        self.move_job(JobState.COMPLETE if code is ExitCode.COMPLETE else JobState.FAILED)
+        ends = {EventReason.COMPLETED: JobState.COMPLETE, EventReason.SUSPENDED: JobState.SUSPENDED}
+        self.move_job(ends.get(reason, JobState.FAILED))
         self.set(exit_code=int(code), verdict=verdict)
         self.say(reason, verdict, groups)
         self.do(SendStop(verdict.splitlines()[0]), EndJob(int(code), verdict))

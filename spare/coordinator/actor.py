@@ -22,10 +22,12 @@ from spare.control.action import (
     CreateGroup,
     DeleteGroup,
     EndJob,
+    LetGo,
     Orders,
     ProbeAll,
     PushPlan,
     SendAssemble,
+    SendDrain,
     SendFinish,
     SendRenew,
     SendSave,
@@ -99,6 +101,8 @@ class Coordinator:
         self._arrived = asyncio.Event()
         self._links: dict[tuple[int, int], Link] = {}
         """By group and pod."""
+        self._parting: list[Link] = []
+        """To those that leave, while another may have their number."""
         self._chores: set[asyncio.Task[None]] = set()
         self._broken: list[BaseException] = []
         self._untold: dict[int, set[tuple[int, int]]] = {}
@@ -183,9 +187,20 @@ class Coordinator:
                     self._chore(self._create(group))
                 case DeleteGroup(group, uid):
                     self._delete(group, uid)
+                case LetGo(group, uid):
+                    self._let_go(group, uid)
                 case Connect(group, uid, address, pod):
                     self._connect(group, uid, address, pod)
-                case PushPlan() | SendAssemble() | ProbeAll() | SendFinish() | SendSave() | SendRenew() | SendStop():
+                case (
+                    PushPlan()
+                    | SendAssemble()
+                    | ProbeAll()
+                    | SendDrain()
+                    | SendFinish()
+                    | SendSave()
+                    | SendRenew()
+                    | SendStop()
+                ):
                     self._order(action)
                 case Announce(reason, text, groups):
                     self._tell(reason, text, groups)
@@ -205,6 +220,9 @@ class Coordinator:
             case ProbeAll(nonce, groups):
                 for link in self._of(groups):
                     link.send(wire.Probe(job=job, epoch=epoch, uid=link.uid, nonce=nonce))
+            case SendDrain(group, uid, grace):
+                for link in self._to(group, uid):
+                    link.send(wire.Drain(job=job, epoch=epoch, uid=uid, grace=grace))
             case SendFinish(groups):
                 for link in self._of(groups):
                     link.send(wire.Finish(job=job, epoch=epoch, uid=link.uid))
@@ -215,8 +233,15 @@ class Coordinator:
                 for link in self._of(groups):
                     link.send(wire.Renew(job=job, epoch=epoch, uid=link.uid, reason=reason))
             case SendStop(reason):
-                for link in self._links.values():
+                for link in self._all():
                     link.send(wire.Stop(job=job, epoch=epoch, uid=link.uid, reason=reason))
+
+    def _all(self) -> list[Link]:
+        return [*self._links.values(), *self._parting]
+
+    def _to(self, group: int, uid: str) -> list[Link]:
+        """The links to one incarnation, on its way out or not."""
+        return [link for link in self._all() if (link.group, link.uid) == (group, uid)]
 
     def _of(self, groups: Sequence[int]) -> list[Link]:
         """The links to all agents of some groups."""
@@ -243,10 +268,9 @@ class Coordinator:
             self._untold = {plan.epoch: {(group, pod) for group in told for pod in range(self._config.pods)}}
         for group, uid in action.to:
             part = plan.part_for(group, uid)
-            for link in self._of([group]):
-                if link.uid == uid:
-                    link.send(part)
-                    self.meter.pushed += 1
+            for link in self._to(group, uid):
+                link.send(part)
+                self.meter.pushed += 1
 
     def _sent(self, group: int, pod: int, message: wire.Down) -> None:
         if isinstance(message, wire.Plan):
@@ -267,11 +291,19 @@ class Coordinator:
         self._links[group, pod] = link
         link.start()
 
-    def _delete(self, group: int, uid: str) -> None:
+    def _let_go(self, group: int, uid: str) -> None:
         for link in self._of([group]):
             if link.uid == uid:
+                self._parting.append(self._links.pop((group, link.pod)))
+        self._chore(self._backend.let_go(group, uid))
+
+    def _delete(self, group: int, uid: str) -> None:
+        for link in self._to(group, uid):
+            if link in self._parting:
+                self._parting.remove(link)
+            else:
                 del self._links[group, link.pod]
-                self._chore(self._hang_up(link))
+            self._chore(self._hang_up(link))
         self._chore(self._backend.delete(group, uid))
 
     async def _hang_up(self, link: Link) -> None:
@@ -328,12 +360,12 @@ class Coordinator:
         """Let the last orders go out."""
         try:
             async with asyncio.timeout(FAREWELL):
-                await asyncio.gather(*(link.flushed() for link in self._links.values() if link.up))
+                await asyncio.gather(*(link.flushed() for link in self._all() if link.up))
         except TimeoutError:
             pass
 
     async def _close(self) -> None:
-        for link in self._links.values():
+        for link in self._all():
             await link.close()
         await asyncio.sleep(0)  # let each begin: a coroutine that never ran is complained about
         for task in tuple(self._chores):

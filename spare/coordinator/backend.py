@@ -25,6 +25,9 @@ class Backend(Protocol):
         """End all pods of that incarnation with all their processes, dead, stopped or alive. It being gone already is
         success."""
 
+    async def let_go(self, group: int, uid: str) -> None:
+        """That incarnation ends by itself, and is not to be disturbed: `create` may start another beside it."""
+
     async def record(self, name: str, text: str) -> None:
         """Write a small document (the plan, the status) so that it is whole or absent after a crash."""
 

@@ -57,6 +57,8 @@ class _Started:
     pods: list[_Pod]
     doomed: bool = False
     """It is being ended, or a pod of it has ended: the group may be started again."""
+    leaving: bool = False
+    """It ends by itself: the group may be started again beside it."""
 
 
 class LocalBackend:
@@ -82,7 +84,7 @@ class LocalBackend:
     async def create(self, group: int) -> None:
         """See `Backend.create`. While the group's agents run and nobody has asked to end them, nothing happens."""
         newest = self._newest.get(group)
-        if self._closing or (newest is not None and not newest.doomed):
+        if self._closing or (newest is not None and not newest.doomed and not newest.leaving):
             return
         uid = uuid.uuid4().hex
         started = _Started(group, uid, Kin(f"SPARE_UID={uid}"), [_Pod(pod) for pod in range(self.launch.pods)])
@@ -91,6 +93,12 @@ class LocalBackend:
         self._newest[group] = self._started[uid] = started
         for pod in started.pods:
             self._spawn(self._live(started, pod, faults))
+
+    async def let_go(self, group: int, uid: str) -> None:
+        """See `Backend.let_go`."""
+        started = self._started.get(uid)
+        if started is not None:
+            started.leaving = True
 
     async def delete(self, group: int, uid: str) -> None:
         """See `Backend.delete`. Returns once nothing of it is left, or only what is stuck in the kernel."""
@@ -119,7 +127,7 @@ class LocalBackend:
         pods = [pod for started in self._started.values() for pod in started.pods]
         waiting = [pod for pod in pods if pod.process is not None and not pod.gone.is_set()]
         for pod in waiting:
-            pod.signal(signal.SIGTERM)
+            pod.signal(signal.SIGINT)  # at once; SIGTERM asks an agent to leave in good order
             pod.signal(signal.SIGCONT)  # a stopped agent cannot follow the order
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.grace):

@@ -19,6 +19,7 @@ RESERVED: Final = frozenset(
     for name in (
         *("JOB", "GROUP", "POD", "PODS", "PROCS", "RANK", "HOME", "UID", "TOKEN", "BIND", "PORT", "ANNOUNCE_FD", "DIR"),
         *("PARENT", "AGENT", "FAULTS", "SEED", "HEARTBEAT", "DEAD_AFTER", "COLLECTIVE_TIMEOUT", "RENDEZVOUS_TIMEOUT"),
+        "GRACE",
         *("TLS_CA", "TLS_CERT", "TLS_KEY"),
     )
 )
@@ -61,6 +62,7 @@ class Launch:
     dead_after: float = 5.0
     collective_timeout: float = 600.0
     rendezvous_timeout: float = 300.0
+    grace: float = 30.0
 
     @classmethod
     def of(cls, spec: Spec, *, job: str, folder: Path, base: Path, env: Mapping[str, str], bind: str) -> Launch:
@@ -82,6 +84,7 @@ class Launch:
             dead_after=spec.detection.dead_after.total_seconds(),
             collective_timeout=spec.reduction.collective_timeout.total_seconds(),
             rendezvous_timeout=spec.reduction.rendezvous_timeout.total_seconds(),
+            grace=float(spec.template.spec.termination_grace_period_seconds),
         )
 
     def environment(self, group: int, pod: int, uid: str, announce_fd: int, faults: str) -> dict[str, str]:
@@ -108,6 +111,7 @@ class Launch:
             "SPARE_DEAD_AFTER": _seconds(self.dead_after),
             "SPARE_COLLECTIVE_TIMEOUT": _seconds(self.collective_timeout),
             "SPARE_RENDEZVOUS_TIMEOUT": _seconds(self.rendezvous_timeout),
+            "SPARE_GRACE": _seconds(self.grace),
             "SPARE_SEED": str(self.seed),
             "SPARE_CHECKPOINT": str(self.checkpoint or ""),
             "SPARE_CHECKPOINT_KEEP": str(self.checkpoint_keep),

@@ -21,6 +21,7 @@ from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare_runtime.agent.assembling import Assembling
 from spare_runtime.agent.doors import Doors
+from spare_runtime.agent.leaving import Leaving
 from spare_runtime.agent.listening import tls_context
 from spare_runtime.agent.worker import Worker
 from spare_runtime.config import Environment
@@ -29,7 +30,7 @@ STOP_GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL of a worker that was told to stop; it answers an order in milliseconds."""
 LINGER = 30.0
 """Seconds that an agent whose worker has ended waits for a coordinator to take note."""
-REPEATED = ("suspect", "errored", "exited", "done", "running", "saved")
+REPEATED = ("suspect", "errored", "exited", "done", "running", "saved", "left", "halted")
 """Kinds of report of which the last one is said again to a coordinator that attaches."""
 
 
@@ -59,6 +60,7 @@ class Agent:
         self.assembly = assembly or Assembling(env)
         self.stopping: asyncio.Event = asyncio.Event()
         self.stop_reason = ""
+        self.leaving = Leaving(clock, self._hand_on, self._stop)
         self.term = 0
         """Leadership of the latest coordinator that attached."""
         self._up: asyncio.StreamWriter | None = None
@@ -68,7 +70,7 @@ class Agent:
 
     async def run(self) -> int:
         """Serve until all workers have ended and that is known, or until told to stop."""
-        self._doors.signals(self._stop)
+        self._doors.signals(self._stop, self._leave)
         below = await self._doors.below(self._serve_worker, self.env.uid)
         self._announce(await self._doors.above(self._serve_coordinator, self.env.bind, self.env.port))
         tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._work(below))]
@@ -78,10 +80,11 @@ class Agent:
             if not tasks[1].done():
                 self._say(f"stopping: {self.stop_reason}")
                 await asyncio.gather(*(worker.end(STOP_GRACE) for worker in self.workers))
-                return int(ExitCode.SIGTERM)
+                return int(ExitCode.COMPLETE if self._departed() else ExitCode.SIGTERM)
             tasks[1].result()
-            return await self._ended()
+            return int(ExitCode.COMPLETE) if self._departed() else await self._ended()
         finally:
+            self.leaving.close()
             for worker in self.workers:
                 worker.send(signal.SIGKILL)  # children that it left behind
             for task in (*tasks, stopped):
@@ -136,6 +139,29 @@ class Agent:
     def _stop(self, reason: str) -> None:
         self.stop_reason = self.stop_reason or reason
         self.stopping.set()
+
+    def _leave(self, reason: str, grace: float | None = None) -> None:
+        """Ask for a plan without this group; end at once where it takes part in nothing yet."""
+        if self.plan is None or self.plan.admission is None or not any(worker.alive() for worker in self.workers):
+            self._stop(reason)
+        elif self.leaving.ask(reason, self.env.grace if grace is None else grace):
+            self._say(f"leaving: {reason}")
+            self._tell_leave()
+
+    def _tell_leave(self) -> None:
+        report = self.leaving.report(self._head(self.workers[0].rank))
+        if report is not None and not self._departed():
+            self._write(report.line())
+
+    def _hand_on(self) -> None:
+        """Let the workers offer what they hold; without anybody who could make a plan they rather go on computing."""
+        if self._up is not None:
+            self._pass_down(wire.HandOn(job=self.env.job, uid=self.env.uid, epoch=self._epoch()).line())
+
+    def _departed(self) -> bool:
+        """Whether the workers have said their last words, after which their end is nobody's business."""
+        drained = self.plan is not None and self.plan.drained
+        return all({"left", "halted"} & {*each.last} or (drained and each.code == 0) for each in self.workers)
 
     def _say(self, text: str) -> None:
         of = f".{self.env.pod}" if self.env.pods > 1 else ""
@@ -238,6 +264,7 @@ class Agent:
         for worker in self.workers:
             for line in worker.last.values():
                 self._write(line)
+        self._tell_leave()
 
     # --- down: from the coordinator ----------------------------------------------------------------------------------
 
@@ -263,6 +290,8 @@ class Agent:
             self._pass_down(line)
         elif isinstance(message, wire.Renew):
             self._renew(message)
+        elif isinstance(message, wire.Drain):
+            self._leave("asked by the coordinator", message.grace)
         elif isinstance(message, wire.Stop):
             self._pass_down(line)
             self._stop(message.reason)
@@ -342,6 +371,10 @@ class Agent:
         worker.heard = self._clock()
         if isinstance(message, wire.Alive):
             worker.seen = message  # the agent's own heartbeat carries it
+            return
+        if isinstance(message, wire.Leave):
+            self.leaving.offered(message.serves)
+            self._tell_leave()
             return
         if message.kind in REPEATED:
             worker.last[message.kind] = line

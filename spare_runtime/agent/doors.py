@@ -35,8 +35,8 @@ class Doors:
         server = await asyncio.start_server(serve, bind, port, limit=wire.MAX_LINE, ssl=self._tls)
         return wire.Address(*server.sockets[0].getsockname()[:2])
 
-    def signals(self, stop: Callable[[str], None]) -> None:
-        """Let SIGTERM and SIGINT call `stop` with the reason."""
+    def signals(self, stop: Callable[[str], None], leave: Callable[[str], None]) -> None:
+        """Let SIGINT call `stop`, and SIGTERM `leave`, with the reason."""
         loop = asyncio.get_running_loop()
-        for sig in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(sig, stop, f"{sig.name} received")
+        loop.add_signal_handler(signal.SIGINT, stop, "SIGINT received")
+        loop.add_signal_handler(signal.SIGTERM, leave, "SIGTERM received")

@@ -31,5 +31,5 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"spare-agent: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(ExitCode.USAGE)
     if env.parent is not None:
-        die_with(env.parent, signal.SIGTERM)  # so that it still ends the worker and all that the worker started
+        die_with(env.parent, signal.SIGINT)  # so that it still ends the worker and all that the worker started
     sys.exit(asyncio.run(agent.run()))

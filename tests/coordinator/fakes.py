@@ -231,6 +231,8 @@ class World:
         """Groups whose agents do not know the job's token."""
         self.records: list[tuple[str, str]] = []
         self.deleted: list[tuple[int, str]] = []
+        self.released: set[str] = set()
+        """Incarnations that leave by themselves."""
         self.closed = False
         self.orphaned = False
         """The coordinator's process is killed: nothing that it does at its end happens."""
@@ -251,7 +253,8 @@ class World:
 
     async def create(self, group: int) -> None:
         here = self.agents.get(group)
-        if here is not None and not here.dead and (here.group, here.uid) not in self.deleted:
+        leaves = here is not None and (here.uid in self.released or (here.group, here.uid) in self.deleted)
+        if here is not None and not here.dead and not leaves:
             return
         count = len(self.everyone)
         agent = Agent(self, group, f"uid-{group}-{count}", 20000 + count)
@@ -268,6 +271,9 @@ class World:
         for agent in self.everyone:
             if agent.uid == uid:
                 agent.die("deleted")
+
+    async def let_go(self, group: int, uid: str) -> None:
+        self.released.add(uid)
 
     async def record(self, name: str, text: str) -> None:
         self.records.append((name, text))

@@ -1,0 +1,82 @@
+"""Everybody stops after the same step: because the job is suspended, or because every group is asked to leave at once.
+
+A boundary plan with a `halt` says so: at the commit at which it takes effect each member saves and ends. That is no
+wipe-out and no loss (field case F23), and the job goes on from there when it is started again.
+"""
+
+from __future__ import annotations
+
+from spare.api import wire
+from spare.api.exit_codes import ExitCode
+from spare.api.reasons import EventReason
+from spare.control import leave
+from spare.control.leaver import Halt
+from spare.control.state import Group, State
+from spare.control.turn import Turn
+
+
+def asked(turn: Turn, reason: str, until: float) -> None:
+    """The job is to stop."""
+    if turn.state.halt is None:
+        turn.set(halt=Halt(reason, until))
+        turn.say(EventReason.HALTING, f"the job stops after the step in flight: {reason}")
+
+
+def called_for(turn: Turn) -> None:
+    """Stop when nobody stays, and when one that cannot wait any longer would be the last host of a shard."""
+    state = turn.state
+    if state.halt is not None or not state.live:
+        return
+    leavers = {each.group: each for each in state.leavers if each.released is None and state.member(each.group)}
+    if set(leavers) == set(state.live):
+        reasons = ", ".join(sorted({each.reason for each in leavers.values()}))
+        asked(turn, f"every group is asked to leave ({reasons})", max(each.until for each in leavers.values()))
+        return
+    for each in leavers.values():
+        if each.serves and not leave.hosted(state, set(state.whole) - {each.group}):
+            why = f"group {each.group} must leave ({each.reason}), and without it some shard has no host"
+            asked(turn, why, each.until)
+            return
+
+
+def noted(turn: Turn, message: wire.Halted) -> None:
+    """A member has stopped."""
+    step = max(message.step, turn.group(message.group).ranks[message.rank].step)
+    turn.put_rank(message.group, message.rank, halted=(message.step, message.saved), step=step)
+    turn.set(step=max(turn.state.step, message.step))
+
+
+def stopped(state: State) -> tuple[Group, ...]:
+    """The members that have stopped."""
+    plan = state.plan
+    members = [(m, state.groups[m.group]) for m in plan.members] if plan else []
+    return tuple(here for m, here in members if here.uid == m.uid and here.halted is not None)
+
+
+def conclude(turn: Turn) -> None:
+    """End the job once everybody has stopped, or when that takes too long."""
+    state, halt = turn.state, turn.state.halt
+    if halt is None:
+        return
+    if state.starting:
+        turn.end(ExitCode.SIGTERM, EventReason.SUSPENDED, f"suspended while the groups start: {halt.reason}")
+        return
+    here = stopped(state)
+    late = turn.now > halt.until
+    if here and not state.live and (late or all(each.finished for each in here)):
+        _end(turn, here, halt)
+    elif late:
+        left = wire.groups_text(state.live)
+        text = f"{halt.reason}: groups {left} had not stopped when the time for it was over, at step {state.step}"
+        turn.end(ExitCode.STALLED, EventReason.STALLED, text, state.live)
+
+
+def _end(turn: Turn, here: tuple[Group, ...], halt: Halt) -> None:
+    steps = sorted({each.halted[0] for each in here if each.halted is not None})
+    if len(steps) > 1:
+        text = f"groups stopped after different steps: {', '.join(map(str, steps))}"
+        turn.end(ExitCode.INEXACT, EventReason.DIVERGED, text)
+        return
+    saved = all(each.halted is not None and each.halted[1] for each in here)
+    on = f"goes on from step {steps[0]}" if saved else "nothing was saved, for spec.checkpoint.path is not set"
+    turn.end(ExitCode.SIGTERM, EventReason.SUSPENDED, f"suspended after step {steps[0]} ({halt.reason}); {on}")

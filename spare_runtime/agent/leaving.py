@@ -1,0 +1,63 @@
+"""An agent that is asked to go: until when, how it says so, and when its workers must hand on what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from spare.api import wire
+
+RESERVE_MOST = 10.0
+"""Longest part of a grace that is kept back, seconds: a plan, and to hand on a sum of gradients, need no more."""
+
+
+class Leaving:
+    """The leave of one group, from the first request on. Times are the agent's clock."""
+
+    def __init__(self, clock: Callable[[], float], hand_on: Callable[[], None], over: Callable[[str], None]) -> None:
+        """Nobody has asked yet.
+
+        Args:
+            clock: Seconds.
+            hand_on: Called when the grace is nearly over.
+            over: Called at its end, with the reason.
+        """
+        self._clock, self._hand_on, self._over = clock, hand_on, over
+        self._reason = ""
+        self._until: float | None = None
+        self._serves: str | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    def ask(self, reason: str, grace: float) -> bool:
+        """It is to be gone within `grace` seconds; whether that is news. A shorter grace replaces a longer one."""
+        if self._until is not None and self._left() <= grace:
+            return False
+        self.close()
+        self._reason, self._until = reason, self._clock() + grace
+        self._timer = asyncio.create_task(self._pass_by(min(RESERVE_MOST, grace / 3)))
+        return True
+
+    def offered(self, serves: str | None) -> None:
+        """A worker computes no more, and gives what it holds there."""
+        self._serves = serves
+
+    def report(self, head: dict[str, Any]) -> wire.Leave | None:
+        """What the coordinator is told; None while nobody has asked."""
+        if self._until is None:
+            return None
+        return wire.Leave(**head, grace=self._left(), reason=self._reason, serves=self._serves)
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _left(self) -> float:
+        return 0.0 if self._until is None else max(0.0, self._until - self._clock())
+
+    async def _pass_by(self, reserve: float) -> None:
+        await asyncio.sleep(max(0.0, self._left() - reserve))
+        self._hand_on()
+        await asyncio.sleep(self._left())
+        self._over(f"its grace is over ({self._reason})")
