@@ -63,9 +63,9 @@ class KubernetesBackend:
         self._told: set[tuple[str, ...]] = set()
         self._chosen: dict[int, str] = {}
         self._doomed: set[str] = set()
+        """Incarnations that are to go."""
         self._leaving: set[str] = set()
         """Incarnations that end by themselves."""
-        """Incarnations that are to go."""
         self._starting: dict[int, Starting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -86,11 +86,8 @@ class KubernetesBackend:
         if under_way is not None and not under_way.done:
             return
         present = {seen.pod for seen in self._of(group, chosen)}
-        if (
-            chosen is None
-            or chosen in self._doomed | self._leaving
-            or not all(seen.live for seen in self._of(group, chosen))
-        ):
+        going = self._doomed | self._leaving
+        if chosen is None or chosen in going or not all(seen.live for seen in self._of(group, chosen)):
             chosen, present = names.incarnation(), set()
         self._chosen[group] = chosen
         missing = [pod for pod in range(self._pods.spec.pods_per_group) if pod not in present]

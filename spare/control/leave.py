@@ -195,9 +195,10 @@ def may_go(state: State, now: float) -> tuple[Leaver, ...]:
     return tuple(going)
 
 
-def due(state: State) -> float:
+def due(state: State, now: float) -> float:
     """When the next of those that wait may be let go, as far as time alone decides it."""
-    return min((each.asked + state.config.settle for each in _waiting(state)), default=float("inf"))
+    moments = [each.asked + state.config.settle for each in _waiting(state)]
+    return min((moment for moment in moments if moment > now), default=float("inf"))
 
 
 def must_go(state: State) -> tuple[Leaver, ...]:

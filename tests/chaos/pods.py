@@ -43,9 +43,9 @@ class SimDoors(Doors):
         self._pod.listens()
         return self._pod.address
 
-    def signals(self, stop: Callable[[str], None]) -> None:
+    def signals(self, stop: Callable[[str], None], leave: Callable[[str], None]) -> None:
         """See Doors."""
-        self._pod.on_sigterm = stop
+        self._pod.on_sigterm = leave
 
 
 class SimHandle(Worker):
@@ -135,7 +135,7 @@ class Pod:
         self.serve_coordinator: Serve | None = None
         self.on_sigterm: Callable[[str], None] = lambda _reason: None
         self.connections: list[Connection] = []
-        self.doomed = False
+        self.doomed = self.leaving = False
         self.up = False
         self.told_gone = False
         self.env = {"SPARE_JOB": site.job, "SPARE_GROUP": str(group), "SPARE_UID": uid, "SPARE_TOKEN": TOKEN}
@@ -246,7 +246,7 @@ class Site:
         """See Backend."""
         await asyncio.sleep(self.core.latency())
         newest = self.newest.get(group)
-        if newest is not None and not newest.doomed:
+        if newest is not None and not newest.doomed and not newest.leaving:
             return
         if self.core.random.random() < self.refuse_starts:
             self.tell(AgentNotStarted(group, "no room"))
@@ -255,6 +255,11 @@ class Site:
         pod = Pod(self, group, uid)
         self.pods.append(pod)
         self.newest[group] = pod
+
+    async def let_go(self, group: int, uid: str) -> None:
+        """See Backend."""
+        for pod in self.pods:
+            pod.leaving = pod.leaving or pod.uid == uid
 
     async def delete(self, group: int, uid: str) -> None:
         """See Backend."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare_runtime.config import Environment
-from spare_runtime.errors import SpareError
+from spare_runtime.errors import Departed, SpareError
 from spare_runtime.line import Line
 from spare_runtime.member import Member
 from spare_runtime.surroundings import Surroundings
@@ -126,6 +126,8 @@ class SimWorker:
             member.finish()
         except Violation:
             raise
+        except Departed as departed:
+            self.meshes.core.note(self.node.name, departed.why)
         except Exception as error:
             if not isinstance(error, SpareError):  # a bug: let it be seen as one
                 raise

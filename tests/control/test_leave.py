@@ -135,6 +135,7 @@ def test_a_group_stays_while_the_job_needs_it(groups: int, redundancy: int) -> N
     ask(drive, 1)
 
     assert drive.plan.epoch == 1
+    assert drive.decisions[-1].wake > drive.now, "it is not asked again and again meanwhile"
 
 
 def test_a_joiner_that_still_loads_is_nobody_to_rely_on() -> None:
