@@ -8,11 +8,13 @@ adds straight into L; `exact.ExactBuffers` sums in fixed point.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from spare_runtime.buckets import Early, cut
+from spare_runtime.errors import CollectiveFailed
 from spare_runtime.places import GradientPlaces, by_kind, flat
 
 _UNSEEN, _LOSS, TAIL = 0, 1, 2
@@ -30,7 +32,7 @@ class Buffers(GradientPlaces):
 
     @abstractmethod
     def fill(self, unseen: bool, empty: bool = False) -> list[Tensor]:
-        """Copy L into W and return W's tensors, to be reduced in place.
+        """Copy L into W and return W's tensors, to be reduced in place; those that were sent early are left out.
 
         Args:
             unseen: No plan newer than this epoch is known here.
@@ -38,6 +40,7 @@ class Buffers(GradientPlaces):
 
         Raises:
             SessionMisuse: L was changed since the last micro-batch.
+            CollectiveFailed: what was sent early is not what L is now. The next reduction will be right.
         """
 
     @abstractmethod
@@ -51,6 +54,16 @@ class Buffers(GradientPlaces):
     @abstractmethod
     def apply(self, scale: float) -> None:
         """Give every parameter the reduced gradient, times `scale`, as its gradient."""
+
+    def arm(self, send: Callable[[Tensor], None]) -> None:
+        """The next backward is this group's last of the step: parts of W may be sent while it runs. To be ended by
+        `disarm`, which is followed by `fill`, or by `arm` or `fill` for another reduction."""
+
+    def disarm(self) -> None:
+        """That backward has ended."""
+
+    def forget_sent(self) -> None:
+        """What was sent early belongs to a reduction that is over."""
 
     def expect(self, micro_batches: int) -> None:
         """So many micro-batches, N * m, make a step."""
@@ -79,27 +92,77 @@ class GradientBuffers(Buffers):
         kinds = by_kind(parameters)
         exact = [k for k in kinds if k[0] in (torch.float32, torch.float64)]
         carrier = exact[0] if exact else None  # the tail needs a dtype that counts and sums well
-        flats = [flat(k, ps, TAIL if k == carrier else 0) for k, ps in kinds.items()]
+        flats = [flat(k, ps[::-1], TAIL if k == carrier else 0) for k, ps in kinds.items()]
         if carrier is None:
             device = next(iter(kinds))[1]
             flats.append(flat((torch.float32, device), [], TAIL))
-        self._reduced = [torch.zeros_like(each.local) for each in flats]
-        at = next(i for i, each in enumerate(flats) if each.local.numel() > each.size)
-        size = flats[at].size
-        self._tail, self._reduced_tail = flats[at].local[size:], self._reduced[at][size:]
+        self._at = next(i for i, each in enumerate(flats) if each.local.numel() > each.size)
+        self._tail = flats[self._at].local[flats[self._at].size :]
+        self._buckets = cut(flats, self._at)
+        self._locals = [flats[b.flat].local[b.start : b.stop] for b in self._buckets]
+        self._sent = 0
+        """Buckets of W that are under way already."""
+        self._open = False
+        """W was given away to a reduction, and not taken back by `apply`: somebody may write into it still."""
+        self._early: Early | None = None
+        self._overlaps, self._backwards = True, 0
         super().__init__(flats)
+        self._new_reduced()
+
+    def _new_reduced(self) -> None:
+        self._reduced = [torch.empty_like(each.local) for each in self._flats]
+        self._parts = [self._reduced[b.flat][b.start : b.stop] for b in self._buckets]
+        self._reduced_tail = self._reduced[self._at][self._flats[self._at].size :]
 
     def add_loss(self, loss: Tensor) -> None:
         self._tail[_LOSS] += loss.detach().to(self._tail)
         self._note_versions()
+        self._backwards += 1
+
+    def arm(self, send: Callable[[Tensor], None]) -> None:
+        self.forget_sent()
+        if self._overlaps and len(self._buckets) > 1:
+            self._backwards = 0
+
+            def complete(number: int) -> None:
+                self._begin()
+                with torch.no_grad():
+                    self._parts[number].copy_(self._locals[number])
+                self._sent = number + 1
+                send(self._parts[number])
+
+            self._early = Early(self._buckets[:-1], complete)
+
+    def _begin(self) -> None:
+        if self._sent == 0:
+            if self._open:
+                self._new_reduced()
+            self._open = True
+
+    def disarm(self) -> None:
+        if self._early is not None:
+            self._early.end()
+
+    def forget_sent(self) -> None:
+        self.disarm()
+        self._early, self._sent = None, 0
 
     def fill(self, unseen: bool, empty: bool = False) -> list[Tensor]:
         self._check_unchanged(empty)
+        if self._sent and self._early is not None and (self._early.changed or self._backwards > 1):
+            self._overlaps = False
+            self.forget_sent()
+            raise CollectiveFailed(
+                "the reduction", "gradients changed after they had been sent; that is not done again"
+            )
+        self._begin()
         self._tail[_UNSEEN] = 1.0 if unseen else 0.0
         self._note_versions()
-        for each, reduced in zip(self._flats, self._reduced, strict=True):
-            reduced.copy_(each.local)
-        return list(self._reduced)
+        rest = range(self._sent, len(self._parts))
+        for number in rest:
+            self._parts[number].copy_(self._locals[number])
+        self.forget_sent()
+        return [self._parts[number] for number in rest]
 
     def all_have_seen(self) -> bool:
         return bool(self._reduced_tail[_UNSEEN].item() == 0.0)
@@ -111,4 +174,5 @@ class GradientBuffers(Buffers):
         """As declared; L is overwritten."""
         for each, reduced in zip(self._flats, self._reduced, strict=True):
             torch.mul(reduced, scale, out=each.local)
+        self._open = False
         self.attach()

@@ -78,6 +78,10 @@ class Meeting:
         self._group: Any = None
         self._connected = threading.Event()
         self._failure: Exception | None = None
+        self._work: list[Any] = []
+        """Reductions under way."""
+        self._unsent: RuntimeError | OSError | None = None
+        """Why one could not be begun."""
         self._dropped = False
 
     # --- interruption ---------------------------------------------------------------------------------------------
@@ -240,17 +244,42 @@ class Meeting:
         assert self._group is not None
         return self._group
 
-    def reduce(self, tensors: list[Tensor], entered: Callable[[], None]) -> None:
-        """Sum the tensors over all members, in place. `entered` is called while the first is under way."""
-        group = self.group()
-        with self._blocking("the reduction"):
+    @property
+    def connected(self) -> bool:
+        """Whether the process group is there; `send` may be called then."""
+        return self._group is not None
+
+    def send(self, tensor: Tensor) -> None:
+        """Begin to sum a tensor over all members, in place, ahead of those that `reduce` will be called with. Neither
+        blocks nor raises: it is called in the middle of a backward, and `reduce` tells what came of it."""
+        try:
+            self._begin(tensor)
+        except (RuntimeError, OSError) as error:
+            self._unsent = error
+
+    def _begin(self, tensor: Tensor) -> None:
+        if self._unsent is None:
             options = dist.AllreduceOptions()
             options.reduceOp = dist.ReduceOp.SUM
             options.timeout = timedelta(seconds=self._timeout)
-            work = [group.allreduce([tensor], options) for tensor in tensors]
+            self._work.append(self.group().allreduce([tensor], options))
+
+    def reduce(self, tensors: list[Tensor], entered: Callable[[], None]) -> None:
+        """Sum the tensors over all members, in place, and those that were sent before; all members in the same order.
+        `entered` is called while they are under way.
+
+        Raises:
+            Superseded, CollectiveFailed, RendezvousTimeout
+        """
+        self.group()
+        with self._blocking("the reduction"):
+            for tensor in tensors:
+                self._begin(tensor)
             entered()
-            for w in work:
-                w.wait()
+            if self._unsent is not None:
+                raise self._unsent
+            while self._work:
+                self._work.pop(0).wait()
 
     def barrier(self, entered: Callable[[], None]) -> None:
         """Pass only when every member has come here. `entered` is called while it is under way."""
@@ -278,6 +307,7 @@ class Meeting:
         self.interrupted.set()
         self._cut()
         self._group = None
+        self._work.clear()
         self._store = None
         for client in tuple(self._clients):
             client.close()

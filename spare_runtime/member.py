@@ -112,7 +112,11 @@ class Member:
                 bit = (training.todo & -training.todo).bit_length() - 1
                 if (hand := self.line.hand) is not None:
                     hand.take(number, *divmod(bit, self.plan.micro_batches))
+                meeting = self.membership.meeting
+                if training.todo == 1 << bit and meeting is not None and meeting.connected:
+                    training.arm(bit, self.membership.epoch, meeting.send)
                 yield bit
+                training.disarm()
                 training.add(bit)
                 if hand is not None:
                     hand.empty()

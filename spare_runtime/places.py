@@ -101,7 +101,7 @@ class GradientPlaces:
 
     def note_parameters(self) -> None:
         """The parameters are as they are to be while this step's gradients are computed."""
-        self._at = self._parameter_versions()
+        self._parameters_at = self._parameter_versions()
 
     def _parameter_versions(self) -> list[int]:
         return [p._version for each in self._flats for p in each.parameters]
@@ -109,7 +109,7 @@ class GradientPlaces:
     def _check_parameters(self, empty: bool) -> None:
         if empty:
             self.note_parameters()
-        elif self._at != self._parameter_versions():
+        elif self._parameters_at != self._parameter_versions():
             raise SessionMisuse(
                 "parameters were changed in the middle of a step (optimizer.step()?): the session steps the optimizers "
                 "itself, at each commit, with the sum of all groups"

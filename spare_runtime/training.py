@@ -79,6 +79,8 @@ class Training:
         self.registered: dict[str, Stateful] = {}
         self.anchor = (0, 0)
         """(step, samples used by then) from which on every step uses as many samples: the last change of division."""
+        self._early: int | None = None
+        """Epoch of the reduction that parts of L were sent to already, while its last micro-batch was computed."""
         self._computed = self._again = 0
         self._optimizers = list(optimizers)
         self._on_gradients = on_gradients
@@ -162,12 +164,38 @@ class Training:
             self.buffers.clear()
             self.held = 0
 
+    def arm(self, bit: int, epoch: int, send: Callable[[Tensor], None]) -> None:
+        """Micro-batch `bit` is the last one: while its gradient is computed, what is complete of L may be sent to the
+        reduction of `epoch`. L itself stays as it is, whatever becomes of that."""
+        self._early = None
+
+        def sending(tensor: Tensor) -> None:
+            if self._early is None:
+                self._enter(epoch, self.held | 1 << bit)
+                self._early = epoch
+            send(tensor)
+
+        self.buffers.arm(sending)
+
+    def disarm(self) -> None:
+        """The last micro-batch is computed."""
+        self.buffers.disarm()
+
     def entering(self, epoch: int, unseen: bool) -> list[Tensor]:
-        """Copy L into W for the reduction of `epoch`; forgets what W held. Returns W's tensors."""
+        """Copy L into W for the reduction of `epoch`; forgets what W held. Returns those of W's tensors that were not
+        sent early."""
+        if self._early == epoch:
+            self._early = None
+            return self.buffers.fill(unseen)
+        self._early = None
+        self.buffers.forget_sent()
         tensors = self.buffers.fill(unseen, empty=not self.held)
-        self.reduced = None
-        self._ledger.entering(self.committed, epoch, self.held)
+        self._enter(epoch, self.held)
         return tensors
+
+    def _enter(self, epoch: int, held: int) -> None:
+        self.reduced = None
+        self._ledger.entering(self.committed, epoch, held)
 
     def all_have_seen(self) -> bool:
         """Whether every member had seen a plan newer than its epoch when it entered the reduction now in W."""

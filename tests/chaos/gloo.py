@@ -324,6 +324,9 @@ class SimMeeting:
             self.position += 1
             return self._result
 
+    connected = False
+    """No part is sent early: until the rest has come, too, nobody can tell it from one who has not entered."""
+
     def reduce(self, tensors: list[Any], entered: Callable[[], None]) -> None:
         """See Meeting."""
         tensors[0].result = self._do("reduce", "the reduction", tensors[0], entered)

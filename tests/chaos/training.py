@@ -103,6 +103,12 @@ class Buffers:
     def expect(self, micro_batches: int) -> None:
         """See Buffers."""
 
+    def disarm(self) -> None:
+        """See Buffers."""
+
+    def forget_sent(self) -> None:
+        """See Buffers."""
+
     def apply(self, scale: float) -> None:
         """See GradientBuffers."""
 

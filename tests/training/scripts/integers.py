@@ -19,8 +19,10 @@ RATE = 2.0**-4
 
 
 def make_model() -> torch.nn.Module:
-    """Two linear maps with integer weights."""
-    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(6, 3)).to(torch.float64)
+    """Linear maps with integer weights; WIDE makes one of them large enough for gradients to be sent in the middle of a
+    backward."""
+    wide = [torch.nn.Linear(6, int(os.environ["WIDE"]))] if "WIDE" in os.environ else []
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(6, 3), *wide).to(torch.float64)
     torch.manual_seed(7)
     with torch.no_grad():
         for p in model.parameters():
