@@ -83,6 +83,10 @@ bench-exact: $(STAMP) ## what summing in fixed point costs, and its error
 bench-steady: $(STAMP) ## a step without failures against plain DDP, both reductions (6 minutes)
 	$(BIN)/python benchmarks/steady/run.py --reduction float --reduction exact
 
+.PHONY: bench-fleet
+bench-fleet: $(STAMP) ## one coordinator and 1,000 agents on sockets, and 10,000 in virtual time
+	$(BIN)/python benchmarks/fleet.py
+
 .PHONY: simulate-paper
 simulate-paper: $(STAMP) ## the paper's table and figures, and ours beside them, into docs/ (15 minutes on one core)
 	$(BIN)/spare simulate paper --runs 3

@@ -100,7 +100,7 @@ def _replan(turn: Turn, fruitless: int) -> None:
     if wiped_out(state) and not stop:
         wipe_out(turn, _cause(losses, ()))
         return
-    if not stop and too_few(turn, _cause(losses, suspicions)):
+    if too_few(turn, _cause(losses, suspicions)):
         return
     going = () if stop else leave.must_go(state)
     gone = {each.group for each in going}

@@ -46,7 +46,7 @@ def _ready(state: State) -> tuple[int, ...]:
 def _quiet(state: State) -> bool:
     """Whether a boundary plan may be made now."""
     plan = state.plan
-    if plan is None or state.starting or state.losses or state.suspicions or state.probe is not None:
+    if plan is None or state.losses or state.suspicions or state.probe is not None:
         return False
     members = [state.groups[g] for g in state.live]
     return all(here.running >= plan.epoch and here.state is not GroupState.DONE for here in members)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import boundary, checkpointing, halt, leave, poison, recovery, rejoin
+from spare.control import boundary, checkpointing, halt, leave, poison, recovery, rejoin, routine
 from spare.control.action import Action, CreateGroup, SendFinish
 from spare.control.answer import answer, facts_at
 from spare.control.config import Config
@@ -53,7 +53,8 @@ def decide(state: State, signals: Sequence[Signal], now: float) -> Decision:
     turn = Turn(state, now)
     for signal in signals:
         note(turn, signal)
-    _conclude(turn)
+    if not routine.goes_on_as_before(turn, signals):
+        _conclude(turn)
     after = turn.state
     return Decision(after, tuple(turn.actions), "; ".join(turn.reasons), _wake(after, now))
 

@@ -67,7 +67,7 @@ class Plan:
         """The members by their group number."""
         return {member.group: member for member in self.members}
 
-    @property
+    @cached_property
     def groups(self) -> tuple[int, ...]:
         """Numbers of the member groups, ascending."""
         return tuple(member.group for member in self.members)

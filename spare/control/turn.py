@@ -23,6 +23,8 @@ class Turn:
         self.now = now
         self.actions: list[Action] = []
         self.reasons: list[str] = []
+        self.moved = False
+        """A group or the job has gone to another state."""
 
     @property
     def config(self) -> Config:
@@ -61,6 +63,7 @@ class Turn:
         at = self.group(group).state
         if at is not to and to not in GROUP_MOVES[at]:
             raise AssertionError(f"group {group} cannot go from {at} to {to}")
+        self.moved = self.moved or at is not to
         self.put(group, state=to, **changes)
 
     def move_job(self, to: JobState) -> None:
@@ -68,6 +71,7 @@ class Turn:
         at = self.state.job
         if at is not to and to not in JOB_MOVES[at]:
             raise AssertionError(f"the job cannot go from {at} to {to}")
+        self.moved = True
         self.set(job=to)
 
     def do(self, *actions: Action) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spare.control.signal import Tick
 from tests.control.drive import started
 
 
@@ -15,7 +16,7 @@ def test_a_stall_of_all_condemns_nobody_when_the_first_goes_on() -> None:
     assert drive.plan.epoch == 1
 
     waiting = [drive.alive(g, phase="reduce", still=6.5) for g in (0, 2, 3)]
-    drive.do(*waiting, drive.alive(1, still=16.0), after=0.5)
+    drive.do(*waiting, drive.alive(1, still=16.0), Tick(), after=0.5)
     assert drive.plan.groups == (0, 2, 3)
 
 
@@ -23,7 +24,7 @@ def test_a_group_that_ends_early_fails_the_job_with_its_reason() -> None:
     """It says done at step 6 while the others already reduce step 6: it will never come."""
     drive = started()
     drive.do(drive.done(1, step=6))
-    drive.do(*(drive.alive(g, phase="reduce", step=6) for g in (0, 2, 3)))
+    drive.do(*(drive.alive(g, phase="reduce", step=6) for g in (0, 2, 3)), Tick())
 
     assert drive.end is not None
     assert "group 1 ended after 6 steps" in drive.end.verdict
