@@ -15,12 +15,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spare_runtime.mesh import group_mesh
     from spare_runtime.session import Micro, Session, Step
 
-__all__ = ["Micro", "Session", "Step"]
+__all__ = ["Micro", "Session", "Step", "group_mesh"]
 
 
 def __getattr__(name: str) -> object:
+    if name == "group_mesh":
+        from spare_runtime.mesh import group_mesh
+
+        return group_mesh
     if name in __all__:
         from spare_runtime import session
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from spare_runtime.buckets import Early, cut
 from spare_runtime.errors import CollectiveFailed
 from spare_runtime.places import GradientPlaces, by_kind, flat
+from spare_runtime.shards import local
 
 _UNSEEN, _LOSS, TAIL = 0, 1, 2
 
@@ -105,7 +106,9 @@ class GradientBuffers(Buffers):
         self._open = False
         """W was given away to a reduction, and not taken back by `apply`: somebody may write into it still."""
         self._early: Early | None = None
-        self._overlaps, self._backwards = True, 0
+        # What FSDP2 does of its own in backward is not ours to interleave with.
+        self._overlaps = all(local(p) is p for each in flats for p in each.parameters)
+        self._backwards = 0
         super().__init__(flats)
         self._new_reduced()
 

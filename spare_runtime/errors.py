@@ -5,6 +5,7 @@ SpareError
 |- Superseded           a newer plan came while waiting: answered by acting on it, never shown to the user
 |- RendezvousTimeout    nobody to meet within the deadline
 |- PlanTimeout          no plan came within the deadline
+|- GroupBroken          another rank of this group has died: the whole group is lost
 |- StateDiverged        members that committed the same steps hold different parameters
 |- LedgerUnwritable     the ledger cannot be written (a full disk)
 |- StateLost            no member of the plan has the training state
@@ -41,6 +42,10 @@ class RendezvousTimeout(SpareError):
 
 class PlanTimeout(SpareError):
     """No plan came in time; the text says since when and what was last seen."""
+
+
+class GroupBroken(SpareError):
+    """A rank of this group has died, or cannot be reached: the group is lost, and this rank with it."""
 
 
 class StateDiverged(SpareError):

@@ -107,7 +107,7 @@ class ExactBuffers(Buffers):
         start, first = 0, self._first
         for f, slots in zip(flats, each_slots, strict=True):
             for p, place in zip(f.parameters, f.views, strict=True):
-                at = slice(start, start + p.numel())
+                at = slice(start, start + place.numel())
                 pairs = zip(torch.split(place.reshape(-1), _CHUNK), torch.split(self._local[at], _CHUNK), strict=True)
                 pieces = [(a, b) for a, b in pairs if a.numel()]
                 name = (names or {}).get(id(p), f"parameter {len(self._tensors)}")

@@ -19,7 +19,9 @@ from spare_runtime.ledger import Ledger
 
 ACTIONS = ("kill", "kill-group", "freeze", "pause", "raise")
 POINTS = ("compute", "reduce", "barrier", "step", "regroup", "give")
-_SCRIPT = re.compile(r"(?P<action>[a-z-]+)@(?P<step>\d+):(?P<point>[a-z]+)(=(?P<seconds>\d+(\.\d+)?))?", re.ASCII)
+_SCRIPT = re.compile(
+    r"(?P<action>[a-z-]+)(\.(?P<rank>\d+))?@(?P<step>\d+):(?P<point>[a-z]+)(=(?P<seconds>\d+(\.\d+)?))?", re.ASCII
+)
 
 
 class ScriptedFailure(RuntimeError):
@@ -34,10 +36,12 @@ class Fault:
     step: int
     point: str
     seconds: float
+    rank: int = 0
+    """Of the group's ranks, the one that it happens to."""
 
 
 def parse_faults(text: str) -> tuple[Fault, ...]:
-    """Read `ACTION@STEP:POINT[=SECONDS]`, separated by commas.
+    """Read `ACTION[.RANK]@STEP:POINT[=SECONDS]`, separated by commas.
 
     Raises:
         BadEnvironment: naming the part that cannot be read.
@@ -47,18 +51,19 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
         match = _SCRIPT.fullmatch(part)
         if match is None or match["action"] not in ACTIONS or match["point"] not in POINTS:
             raise BadEnvironment(
-                f"SPARE_FAULTS={part!r}: ACTION@STEP:POINT[=SECONDS] with an action of {', '.join(ACTIONS)} and a "
-                f"point of {', '.join(POINTS)} is needed"
+                f"SPARE_FAULTS={part!r}: ACTION[.RANK]@STEP:POINT[=SECONDS] with an action of {', '.join(ACTIONS)} and "
+                f"a point of {', '.join(POINTS)} is needed"
             )
-        faults.append(Fault(match["action"], int(match["step"]), match["point"], float(match["seconds"] or 2.0)))
+        step, seconds, rank = int(match["step"]), float(match["seconds"] or 2.0), int(match["rank"] or 0)
+        faults.append(Fault(match["action"], step, match["point"], seconds, rank))
     return tuple(faults)
 
 
 class Faults:
-    """The scripted failures of this group. Each happens once."""
+    """The scripted failures of one rank of this group. Each happens once."""
 
-    def __init__(self, text: str, ledger: Ledger, agent_pid: int) -> None:
-        self._left = list(parse_faults(text))
+    def __init__(self, text: str, ledger: Ledger, agent_pid: int, rank: int = 0) -> None:
+        self._left = [fault for fault in parse_faults(text) if fault.rank == rank]
         self._ledger, self._agent = ledger, agent_pid
 
     def at(self, step: int, point: str) -> None:

@@ -78,6 +78,7 @@ class Loader:
         collate: Callable[[list[Any]], Any] | None = None,
         workers: int = 0,
         prefetch: int = 2,
+        part: slice = slice(None),
     ) -> None:
         """Use `session.loader`.
 
@@ -88,6 +89,7 @@ class Loader:
             collate: Makes a batch of a list of samples; default: torch's.
             workers: Processes that fetch; 0 fetches in the training process, when asked.
             prefetch: Micro-batches fetched ahead per worker.
+            part: Of each micro-batch's samples, those that are fetched.
 
         Raises:
             ValueError: workers < 0, prefetch < 1, or an empty data set.
@@ -96,6 +98,7 @@ class Loader:
             raise ValueError(f"workers must be >= 0 and prefetch >= 1, not {workers} and {prefetch}")
         self.order = SampleOrder(len(dataset), seed)
         self._fetch = functools.partial(_fetch, dataset, collate or default_collate)
+        self._part = part
         self._seed, self._upcoming, self._ahead = seed, upcoming, workers * prefetch
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         if workers:
@@ -140,7 +143,7 @@ class Loader:
         return pool.submit(_in_worker, *self._request(micro))
 
     def _request(self, micro: MicroLike) -> tuple[list[int], int]:
-        indices = [self.order[ordinal] for ordinal in micro.samples]
+        indices = [self.order[ordinal] for ordinal in micro.samples[self._part]]
         return indices, seed_of(self._seed, micro.step, micro.shard, micro.index)
 
     def close(self) -> None:

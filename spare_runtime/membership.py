@@ -89,24 +89,34 @@ class Membership:
         with self._changed:
             self._waiting = False
 
-    def next_plan(self, deadline: float, what: str) -> wire.Plan:
-        """The plan to act on, waiting for it. From now on, until `go_on`, any newer one supersedes it.
+    def next_plan(self, deadline: float, what: str, least: int = 0) -> wire.Plan:
+        """The plan to act on, waiting for it: one of at least the epoch `least`, that another rank of this group has.
 
         Raises:
             PlanTimeout: none came within `deadline` seconds.
+        """
+        with self._changed:
+            newer = f"a plan {f'of epoch {least}' if least else f'newer than epoch {self.epoch}'}, {what}"
+            self._wait(lambda: self._pending is not None and self._pending.epoch >= least, deadline, newer)
+            plan = self._pending
+            assert plan is not None
+            return plan
+
+    def act_on(self, plan: wire.Plan) -> None:
+        """Run under this plan. From now on, until `go_on`, any newer one supersedes it.
+
+        Raises:
             Departed: it lets this group go.
         """
         with self._changed:
-            self._wait(lambda: self._pending is not None, deadline, f"a plan newer than epoch {self.epoch}, {what}")
-            plan, self._pending = self._pending, None
-            assert plan is not None
+            if self._pending is plan:
+                self._pending = None
             if plan.drained:
                 raise Departed(f"let go by plan {plan.epoch}: {plan.reason}")
             if plan.admission is None:
                 self._removed(plan)
             self.plan = plan
             self._waiting = True
-            return plan
 
     def _removed(self, plan: wire.Plan) -> None:
         """What is being computed must not leave this process."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from spare_runtime.shards import local
+
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -15,7 +17,7 @@ def digest(model: torch.nn.Module) -> str:
     sha = hashlib.sha256()
     for name, p in model.named_parameters():
         sha.update(f"{name}{tuple(p.shape)}{p.dtype}".encode())
-        sha.update(p.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        sha.update(local(p).detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
 
 
@@ -24,7 +26,7 @@ def checksum(parameters: Iterable[torch.nn.Parameter], more: Sequence[int] = ())
     are other numbers that must be the same."""
     sha = hashlib.sha256(",".join(map(str, more)).encode())
     for p in parameters:
-        words = p.detach().contiguous().reshape(-1)
+        words = local(p).detach().contiguous().reshape(-1)
         size = words.element_size()
         if size in _WORDS:
             sha.update(str(words.view(_WORDS[size]).sum(dtype=torch.int64).item()).encode())

@@ -1,6 +1,7 @@
 """Where backward writes: each parameter's gradient is a place in one flat buffer per dtype and device.
 
-A reduction is one call then, and nobody can replace or bend a gradient unnoticed: that would be a lost micro-batch.
+Of a distributed parameter (FSDP2, tensor parallelism) it is this rank's part that has a place. A reduction is one call
+then, and nobody can replace or bend a gradient unnoticed: that would be a lost micro-batch.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from spare_runtime.errors import SessionMisuse
+from spare_runtime.shards import like, local
 
 Kind = tuple[torch.dtype, torch.device]
 
@@ -24,7 +26,9 @@ class Flat:
     local: Tensor
     """The buffer that `backward` adds to."""
     views: list[Tensor]
-    """Of `local`, one for each parameter, in its shape."""
+    """Of `local`, one for each parameter, in the shape of this rank's part of it."""
+    gradients: list[Tensor]
+    """What each parameter has as its gradient: its view, distributed as the parameter is."""
     size: int
     """Elements that are gradients; more may follow."""
     version: int = 0
@@ -40,7 +44,7 @@ def by_kind(parameters: Iterable[torch.nn.Parameter]) -> dict[Kind, list[torch.n
     kinds: dict[Kind, list[torch.nn.Parameter]] = {}
     for p in parameters:
         if p.requires_grad:
-            kinds.setdefault((p.dtype, p.device), []).append(p)
+            kinds.setdefault((p.dtype, local(p).device), []).append(p)
     if not kinds:
         raise SessionMisuse("the model has no parameter that requires a gradient")
     return kinds
@@ -48,13 +52,15 @@ def by_kind(parameters: Iterable[torch.nn.Parameter]) -> dict[Kind, list[torch.n
 
 def flat(kind: Kind, parameters: list[torch.nn.Parameter], tail: int = 0) -> Flat:
     """A buffer of zeros with a place for each of the parameters, and `tail` elements more."""
-    size = sum(p.numel() for p in parameters)
-    local = torch.zeros(size + tail, dtype=kind[0], device=kind[1])
+    shapes = [local(p).shape for p in parameters]
+    size = sum(shape.numel() for shape in shapes)
+    buffer = torch.zeros(size + tail, dtype=kind[0], device=kind[1])
     views, offset = [], 0
-    for p in parameters:
-        views.append(local[offset : offset + p.numel()].view(p.shape))
-        offset += p.numel()
-    return Flat(parameters, local, views, size)
+    for shape in shapes:
+        views.append(buffer[offset : offset + shape.numel()].view(shape))
+        offset += shape.numel()
+    gradients = [like(p, view) for p, view in zip(parameters, views, strict=True)]
+    return Flat(parameters, buffer, views, gradients, size)
 
 
 class GradientPlaces:
@@ -68,8 +74,8 @@ class GradientPlaces:
     def attach(self) -> None:
         """Let every parameter's gradient be its place."""
         for each in self._flats:
-            for p, view in zip(each.parameters, each.views, strict=True):
-                p.grad = view
+            for p, gradient in zip(each.parameters, each.gradients, strict=True):
+                p.grad = gradient
 
     def clear(self) -> None:
         """Empty the places, and whatever sums there are of them."""
@@ -88,8 +94,8 @@ class GradientPlaces:
         """
         self._check_unchanged(empty)
         for each in self._flats:
-            for p, view in zip(each.parameters, each.views, strict=True):
-                if p.grad is not view:
+            for p, gradient in zip(each.parameters, each.gradients, strict=True):
+                if p.grad is not gradient:
                     if not empty:
                         raise SessionMisuse(
                             "a parameter's .grad was replaced in the middle of a step (zero_grad()?): the session "
@@ -104,7 +110,7 @@ class GradientPlaces:
         self._parameters_at = self._parameter_versions()
 
     def _parameter_versions(self) -> list[int]:
-        return [p._version for each in self._flats for p in each.parameters]
+        return [local(p)._version for each in self._flats for p in each.parameters]
 
     def _check_parameters(self, empty: bool) -> None:
         if empty:

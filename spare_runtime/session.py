@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
 from spare.api.checkpoint import Data, Terms
 from spare_runtime.config import read_environment
@@ -15,6 +16,7 @@ from spare_runtime.errors import Departed, SessionMisuse
 from spare_runtime.ledger import Ledger
 from spare_runtime.loader import Dataset, Loader
 from spare_runtime.member import Member
+from spare_runtime.mesh import group_mesh
 from spare_runtime.micro import Micro
 from spare_runtime.randomness import seed_all, seed_of
 from spare_runtime.training import REDUCTIONS, Stateful, Steppable, Training
@@ -88,7 +90,7 @@ class Session:
 
     def __enter__(self) -> Self:
         env = self._env
-        ledger = Ledger(env.directory, env.group, env.uid)
+        ledger = Ledger(env.directory, env.group, env.uid, env.rank if env.ranks > 1 else None)
         training = Training(self._model, self._optimizers, self._on_gradients, ledger, env.digests, self._reduction)
         training.registered = self._registered
         self._inside = Member(env, training, ledger)
@@ -131,6 +133,21 @@ class Session:
     def group(self) -> int:
         """This group's number; it never changes."""
         return self._env.group
+
+    @property
+    def rank(self) -> int:
+        """This process's number among the ranks of its group."""
+        return self._env.rank
+
+    @property
+    def ranks(self) -> int:
+        """P: ranks of each group, podsPerGroup * procPerPod."""
+        return self._env.ranks
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The ranks of this group, for parallelism inside it: `spare_runtime.group_mesh()`."""
+        return group_mesh()
 
     @property
     def groups(self) -> int:
@@ -192,13 +209,24 @@ class Session:
         workers: int = 0,
         prefetch: int = 2,
         name: str | None = None,
+        split: bool = False,
     ) -> Loader:
         """Batches of a map-style data set by micro-batch, `loader[micro]`: each sample once per pass, in seeded order.
 
         Arguments are those of `spare_runtime.loader.Loader`, and `name`: what the data are called in a checkpoint,
-        which can only be gone on from with the same ones (default: the name of their class).
+        which can only be gone on from with the same ones (default: the name of their class). `split`: each rank of this
+        group gets its own part of every micro-batch's samples, as data parallelism inside the group (FSDP) wants it;
+        else all get all of them, as tensor parallelism does.
+
+        Raises:
+            ValueError: they cannot be split evenly.
         """
-        loader = Loader(dataset, self._upcoming, self.seed, collate=collate_fn, workers=workers, prefetch=prefetch)
+        size, ranks = self._micro_batch_size or 1, self._env.ranks
+        if split and size % ranks:
+            raise ValueError(f"split=True: {size} samples of a micro-batch cannot be split evenly among {ranks} ranks")
+        part = slice(self._env.rank, None, ranks) if split else slice(None)
+        how: Any = {"collate": collate_fn, "workers": workers, "prefetch": prefetch, "part": part}
+        loader = Loader(dataset, self._upcoming, self.seed, **how)
         self._loaders.append(loader)
         self._data.append(Data(name or type(dataset).__qualname__, len(dataset)))
         return loader

@@ -131,10 +131,12 @@ class StoreServer:
         with self._lock:
             if kind == "set":
                 self._data[keys[0]] = str(request["value"])
+            elif kind == "add":
+                self._data[keys[0]] = str(int(self._data.get(keys[0], "0")) + int(request["value"]))
             there = all(key in self._data for key in keys)
-        if kind in ("set", "check"):
-            self._say(guest, there)
-            if kind == "set":
+        if kind in ("set", "check", "add"):
+            self._say(guest, there if kind != "add" else int(self._data[keys[0]]))
+            if kind != "check":
                 self._serve_waiting()
         elif kind in ("get", "wait"):
             guest.awaits, guest.wants = keys, keys[0] if kind == "get" else None

@@ -79,6 +79,10 @@ class StoreClient(_Store):  # type: ignore[misc]  # torch's stubs do not know it
         text = value if isinstance(value, str) else bytes(value).decode("latin-1")
         self._ask({"op": "set", "keys": [key], "value": text}, self._deadline)
 
+    def add(self, key: str, amount: int) -> int:
+        """Add to a number, which begins as 0; returns what it is then."""
+        return int(self._ask({"op": "add", "keys": [key], "value": amount}, self._deadline))
+
     def get(self, key: str) -> bytes:
         """The value of a key, once it is there."""
         return str(self._ask({"op": "get", "keys": [key]}, self._deadline)).encode("latin-1")

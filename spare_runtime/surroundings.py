@@ -13,8 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from spare_runtime.config import Environment
 from spare_runtime.line import AgentLine, Line, leave
 from spare_runtime.meeting import Meeting
+from spare_runtime.siblings import Siblings, siblings_of
 from spare_runtime.store import StoreServer
 from spare_runtime.transfer import Donor, Transfer
 
@@ -37,6 +39,7 @@ class Surroundings:
     transfer: Callable[..., Transfer] = Transfer
     line: Callable[..., Line] = AgentLine
     meeting: Callable[..., Meeting] = Meeting
+    siblings: Callable[[Environment], Siblings] = siblings_of
 
 
 REAL = Surroundings()

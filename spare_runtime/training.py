@@ -15,6 +15,7 @@ from spare_runtime.exact import ExactBuffers
 from spare_runtime.ledger import Ledger
 from spare_runtime.parameters import checksum, digest
 from spare_runtime.regroup import Facts
+from spare_runtime.shards import local, model_state, optimizer_state, taken_apart
 
 _AGAIN_LIMIT = 4
 """One time is enough where a micro-batch that is computed again gives the same gradient."""
@@ -116,8 +117,8 @@ class Training:
         return {
             "committed": self.committed,
             "loss": self.loss,
-            "model": self.model.state_dict(),
-            "optimizers": [o.state_dict() if hasattr(o, "state_dict") else None for o in self._optimizers],
+            "model": taken_apart(self.model.state_dict()),
+            "optimizers": [taken_apart(o.state_dict()) if hasattr(o, "state_dict") else None for o in self._optimizers],
             "registered": {name: copy.deepcopy(each.state_dict()) for name, each in self.registered.items()},
             "random": torch.get_rng_state(),
             "scales": list(self.buffers.scales()),
@@ -134,10 +135,10 @@ class Training:
         names, given = sorted(self.registered), sorted(state["registered"])
         if names != given:
             raise SessionMisuse(f"this group registered {names}, the donor {given}: every group must register the same")
-        self.model.load_state_dict(state["model"])
+        self.model.load_state_dict(model_state(self.model, state["model"]))
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             if saved is not None:
-                optimizer.load_state_dict(saved)  # type: ignore[attr-defined]
+                optimizer.load_state_dict(optimizer_state(optimizer, saved))  # type: ignore[attr-defined]
         for name, each in self.registered.items():
             each.load_state_dict(state["registered"][name])
         torch.set_rng_state(state["random"])
@@ -269,12 +270,12 @@ class Training:
             step, mask = step + 1, schedule
 
     def copies(self) -> list[Tensor]:
-        """The parameters' values, in tensors of their own."""
-        return [p.detach().clone() for p in self.model.parameters()]
+        """The parameters' values (this rank's parts), in tensors of their own."""
+        return [local(p).detach().clone() for p in self.model.parameters()]
 
     def replace(self, values: Iterable[Tensor]) -> None:
         """Take over parameters."""
         with torch.no_grad():
             for p, value in zip(self.model.parameters(), values, strict=True):
-                p.copy_(value)
+                local(p).copy_(value)
         self.buffers.note_parameters()

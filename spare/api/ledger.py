@@ -14,10 +14,13 @@ Sets of micro-batches are hexadecimal bit masks, bit = shard * m + index.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spare.api.checkpoint import Name
+
+_NAME = re.compile(r"group-(?P<group>\d+)(\.(?P<rank>\d+))?-")
 
 
 @dataclass(frozen=True)
@@ -111,15 +114,58 @@ class _Books:
             origin = name.origin
 
 
+def whose(name: str) -> tuple[int, int]:
+    """Group and rank that a ledger is of, `group-G-UID` or `group-G.R-UID`.
+
+    Raises:
+        ValueError: it is no ledger's name.
+    """
+    match = _NAME.match(name)
+    if match is None:
+        raise ValueError(f"{name!r} is no name of a ledger, such as group-3-0123456789ab or group-3.1-0123456789ab")
+    return int(match["group"]), int(match["rank"] or 0)
+
+
 def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batches: int) -> Audit:
     """Audit the ledgers of one run.
 
+    The ranks of one number, of all groups, make reductions of their own: each number is audited by itself, and all must
+    have committed the same steps. Of the counts the worst number's are given.
+
     Args:
-        ledgers: Lines of each ledger, by a name that tells group and incarnation. A torn last line (the process died
-            while writing it) counts as not written.
+        ledgers: Lines of each ledger, by its name (see `whose`; any other name is of a group of one rank). A torn last
+            line (the process died while writing it) counts as not written.
         groups: N.
         micro_batches: m.
     """
+    columns: dict[int, dict[str, Iterable[str | bytes]]] = {}
+    for name, lines in ledgers.items():
+        columns.setdefault(whose(name)[1] if _NAME.match(name) else 0, {})[name] = lines
+    found = {rank: _audit(column, groups, micro_batches) for rank, column in sorted(columns.items())}
+    if not found:
+        return Audit(0, 0, 0, 0, 0, ())
+    problems = [f"rank {rank}: {text}" if rank else text for rank, (each, _) in found.items() for text in each.problems]
+    for step in sorted(set().union(*(steps for _, steps in found.values()))):
+        lacking = [rank for rank, (_, steps) in found.items() if step not in steps]
+        if lacking:
+            problems.append(f"step {step} was committed by other ranks, and by no group's rank {lacking[0]}")
+    worst = [each for each, _ in found.values()]
+    return Audit(
+        steps=max(each.steps for each in worst),
+        entries=max(each.entries for each in worst),
+        lost=max(each.lost for each in worst),
+        doubled=max(each.doubled for each in worst),
+        repeated=max(each.repeated for each in worst),
+        problems=tuple(problems),
+        skipped=tuple(sorted({micro for each in worst for micro in each.skipped})),
+        abandoned=max(each.abandoned for each in worst),
+    )
+
+
+def _audit(
+    ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batches: int
+) -> tuple[Audit, Collection[int]]:
+    """Of the ranks of one number; and the steps that they committed."""
     books = _Books(ledgers)
     problems = books.problems
     first, final = books.final()
@@ -155,7 +201,8 @@ def audit(ledgers: Mapping[str, Iterable[str | bytes]], groups: int, micro_batch
         _check_begin(books, origin, problems)
     problems.extend(f"step {step} was never committed" for step in _gaps(final, first))
     abandoned = sum(map(len, books.histories.values())) - len(final)
-    return Audit(len(final), entries, lost, doubled, repeated, tuple(problems), tuple(sorted(left_out)), abandoned)
+    whole = Audit(len(final), entries, lost, doubled, repeated, tuple(problems), tuple(sorted(left_out)), abandoned)
+    return whole, final.keys()
 
 
 def _check_begin(books: _Books, origin: int, problems: list[str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from spare.api.assembling import Assemble as Assemble
 from spare.api.checkpoint import Name
 from spare.api.envelope import PROTOCOL as PROTOCOL
 from spare.api.envelope import Envelope as _Message
@@ -120,16 +121,6 @@ class Plan(_Message):
     """(step, shard, index) of micro-batches that are left out of the sum, for they killed groups."""
     reason: str
     """Why this plan was made, for people."""
-
-
-class Assemble(_Message):
-    """To the agents of a group of several pods: where its ranks meet. Their workers start when they know it."""
-
-    kind: Literal["assemble"] = "assemble"
-    home: str
-    """Address of the store that the agent of pod 0 serves for the group's own process group."""
-    master: str
-    """Address that pod 0 keeps free for a script that calls `init_process_group` itself (MASTER_ADDR, MASTER_PORT)."""
 
 
 class Probe(_Message):
@@ -250,6 +241,8 @@ class Errored(_Report):
     """(shard, index) of the micro-batch in hand."""
     ours: bool = False
     """Raised by the runtime (a deadline passed, states differ), not by the user's code."""
+    inside: bool = False
+    """A connection between ranks of this group broke: another of them has died, and the group is lost with it."""
 
 
 class Exited(_Report):

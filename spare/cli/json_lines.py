@@ -44,7 +44,7 @@ class JsonLines:
         """See Observer. One line per step, plan or new state: who draws a curve needs them all."""
         now, step = time.monotonic(), snapshot.step
         self._pace.see(now, step)
-        pids = [group.pid for group in snapshot.groups]
+        pids = [list(group.pids) if len(group.pids) > 1 else group.pid for group in snapshot.groups]
         news = (step, snapshot.epoch, snapshot.state, snapshot.masked, pids)
         if news == self._last:
             return

@@ -130,7 +130,7 @@ def _groups(snapshot: Snapshot) -> Table:
             _bar(group, most),
             str(group.step),
             _phase(group),
-            str(group.pid or ""),
+            " ".join(str(pid) for pid in group.pids or (group.pid,) if pid),
             Text(group.reason, style="red" if group.state == "lost" else "dim"),
         )
     return table

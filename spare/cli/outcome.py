@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spare.api.exit_codes import ExitCode
-from spare.api.ledger import Audit
+from spare.api.ledger import Audit, whose
 from spare.coordinator.observe import Recovery, Snapshot
 
 PARTS = ("detect", "plan", "regroup", "patch", "total")
@@ -140,8 +140,9 @@ def _moments(ledgers: Mapping[str, Iterable[bytes]]) -> Iterable[_Moment]:
                     entry = json.loads(line)
                 except ValueError:  # torn: it died while it wrote
                     continue
-                group, step = int(name.split("-")[1]), int(entry["step"])
-                text = f"group {group}: {entry['fault']}@{step}:{entry['point']}"
+                (group, rank), step = whose(name), int(entry["step"])
+                of_rank = f".{rank}" if rank else ""
+                text = f"group {group}: {entry['fault']}{of_rank}@{step}:{entry['point']}"
                 yield _Moment(group, step, float(entry["at"]), text)
 
 

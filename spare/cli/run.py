@@ -24,7 +24,7 @@ from spare.cli.script import Scripted, by_group, reader
 from spare.cli.view import View
 from spare.local.launch import RESERVED
 
-MOMENT = "G@S[:POINT]"
+MOMENT = "G[.R]@S[:POINT]"
 
 
 def _environment(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -106,7 +106,8 @@ def run(
     """Run the job of JOB_FILE on this machine, each group as a local process.
 
     Failures can be scripted, as often as you like: G@S hits group G in step S, where S is the number of the step in
-    flight, counted from 0 (the step that would be committed as number S + 1). POINT says where in the step:
+    flight, counted from 0 (the step that would be committed as number S + 1). Where a group has several ranks, G.R@S
+    hits its rank R, and G@S its rank 0. POINT says where in the step:
 
     \b
     compute   half of the group's micro-batches are computed (the default)
@@ -131,7 +132,7 @@ def run(
         runs=runs,
         bind=bind,
         env=env,
-        faults=by_group(script, job.spec.groups),
+        faults=by_group(script, job.spec.groups, job.spec.procs_per_group),
         replace=not no_replacements,
         script=tuple(f"group {failure.group}: {failure}" for failure in script),
     )
@@ -154,8 +155,6 @@ def _unheeded(spec: Spec) -> Iterator[str]:
     """Settings that ask for what a local run cannot do yet: each with its value and what may stand there today."""
     policy = spec.run_policy
     today = (
-        ("spec.podsPerGroup", spec.pods_per_group, 1),
-        ("spec.procPerPod", spec.proc_per_pod, 1),
         ("spec.onStraggler", spec.on_straggler, OnStraggler.REPORT),
         ("spec.scheduler", spec.scheduler, Scheduler.MICRO_BATCHES),
         ("spec.spares", spec.spares, 0),

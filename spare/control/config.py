@@ -62,6 +62,14 @@ class Config:
     wait_limit: float = 3000.0
     """How long the job waits for replacements with fewer than `min_groups`; less than its workers wait for a plan."""
 
+    def patience(self, inside: bool) -> float:
+        """How long an exception of one rank of several waits for news of a sibling's death, which may have caused it.
+
+        Args:
+            inside: It is one of a broken connection between them: the group is lost in any case.
+        """
+        return self.settle if inside else self.probe_wait
+
     @property
     def ranks(self) -> int:
         """Workers of one group."""

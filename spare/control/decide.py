@@ -16,7 +16,7 @@ from spare.control import boundary, checkpointing, halt, leave, poison, recovery
 from spare.control.action import Action, CreateGroup, SendFinish
 from spare.control.answer import answer, facts_at
 from spare.control.config import Config
-from spare.control.detect import detect, silence
+from spare.control.detect import detect, exceptions, next_exception, silence
 from spare.control.note import note
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.signal import Signal
@@ -60,6 +60,7 @@ def decide(state: State, signals: Sequence[Signal], now: float) -> Decision:
 
 
 def _conclude(turn: Turn) -> None:
+    exceptions(turn)
     state = turn.state
     if state.interrupted is not None:
         turn.end(ExitCode.INTERRUPTED, EventReason.INTERRUPTED, state.interrupted)
@@ -170,10 +171,11 @@ def _wake(state: State, now: float) -> float:
     if state.ended:
         return math.inf
     if state.finishing:
-        return math.inf  # nobody is started again: a retry that is due would wake us for ever
-    retries = [here.retry for here in state.groups if here.retry is not None]
+        return next_exception(state)  # nobody is started again: a retry that is due would wake us for ever
+    moments = [here.retry for here in state.groups if here.retry is not None]
+    moments.append(next_exception(state))
     if state.starting:
         deadlines = [since(state) + wait for wait in (state.config.start_wait, state.config.start_timeout)]
-        return min([*retries, *(at for at in deadlines if at > now)], default=math.inf)
+        return min([*moments, *(at for at in deadlines if at > now)])
     let_go = leave.due(state, now)
-    return min([*retries, facts_at(state) if state.probe is not None else math.inf, let_go])
+    return min([*moments, facts_at(state) if state.probe is not None else math.inf, let_go])

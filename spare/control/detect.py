@@ -6,6 +6,7 @@ import math
 
 from spare.api import wire
 from spare.api.reasons import EventReason
+from spare.control import note
 from spare.control.state import Group, GroupState, State, UserError
 from spare.control.turn import Turn
 
@@ -22,6 +23,33 @@ def detect(turn: Turn) -> None:
     _hung_workers(turn)
     _early_enders(turn)
     _stalled(turn)
+
+
+def exceptions(turn: Turn) -> None:
+    """Judge what ranks that have siblings raised: by now it is known whether it came of a sibling's death.
+
+    Who has died takes its group along, and what the others then raised is no error of the script. A connection between
+    them that broke loses the group though nobody is known to have died: it cannot be made again in a running script.
+    """
+    for here in turn.state.groups:
+        for rank in here.ranks:
+            raised = rank.raised
+            if raised is None or turn.now < raised.at + turn.config.patience(raised.inside):
+                continue
+            turn.put_rank(here.group, rank.rank, raised=None)
+            if here.state is GroupState.LOST:
+                continue
+            if raised.inside:
+                note.gone(turn, here.group, f"rank {rank.rank}: {raised.text.splitlines()[0]}", raised.at)
+            else:
+                error = UserError(here.group, raised.text, raised.ours, raised.type)
+                turn.set(errors=(*turn.state.errors, error))
+
+
+def next_exception(state: State) -> float:
+    """When the next of them is to be judged; infinite if none is."""
+    found = [rank.raised for here in state.groups for rank in here.ranks if rank.raised is not None]
+    return min((raised.at + state.config.patience(raised.inside) for raised in found), default=math.inf)
 
 
 def silence(state: State, here: Group, now: float) -> float:

@@ -14,7 +14,7 @@ from spare.api import wire
 from spare.api.exit_codes import is_masked
 from spare.control import checkpointing, halt, leave, poison, recovery, rejoin
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish, SendRenew
-from spare.control.rank import fresh_pods, fresh_ranks
+from spare.control.rank import Raised, fresh_pods, fresh_ranks
 from spare.control.signal import (
     AgentGone,
     AgentNotStarted,
@@ -138,9 +138,9 @@ def _report(turn: Turn, message: wire.Up) -> None:
     if leave.heard(turn, message):
         return
     here = turn.group(message.group)
-    if message.uid in here.past and isinstance(message, wire.Exited):
+    if message.uid in here.past and isinstance(message, wire.Exited) and turn.config.ranks == 1:
         poison.crashed(turn, message)  # its death was noticed before its agent told of it
-    if message.uid in here.past and isinstance(message, LAST_WORDS):
+    if message.uid in here.past and _last_words(message):
         turn.set(refused=turn.state.refused + 1)  # last words of a group that is lost: nothing to tell anybody
         return
     if message.uid in here.past:
@@ -180,6 +180,13 @@ def _report(turn: Turn, message: wire.Up) -> None:
                 _member(turn, message)
             else:
                 _refuse(turn, message, "only members of the newest plan may say this")
+
+
+def _last_words(message: wire.Up) -> bool:
+    """Whether this is what a group says that has just been lost, or the other ranks of one of whose ranks has died."""
+    if isinstance(message, wire.Errored):
+        return message.inside
+    return isinstance(message, LAST_WORDS) or (isinstance(message, wire.Suspect) and message.rank > 0)
 
 
 def _refuse(turn: Turn, message: wire.Up, why: str) -> None:
@@ -312,7 +319,7 @@ def _committed(turn: Turn, message: wire.Committed) -> None:
 def _exited(turn: Turn, message: wire.Exited) -> None:
     """The worker has ended: by a signal, a loss; by itself, the script's own doing."""
     group, state = message.group, turn.state
-    if any(error.group == group for error in state.errors):
+    if any(error.group == group for error in state.errors) or turn.group(group).ranks[message.rank].raised is not None:
         return  # it told why before
     known = state.starting or state.finishing or state.member(group)
     by_signal = message.signal is not None
@@ -359,4 +366,8 @@ def _errored(turn: Turn, message: wire.Errored) -> None:
     text = f"{message.type}: {message.text} ({where})"
     if message.traceback:
         text += f"\n{message.traceback.rstrip()}"
-    turn.set(errors=(*state.errors, UserError(group, text, message.ours, message.type)))
+    if turn.config.ranks == 1:
+        turn.set(errors=(*state.errors, UserError(group, text, message.ours, message.type)))
+    elif turn.group(group).ranks[message.rank].raised is None:
+        raised = Raised(turn.now, text, message.type, message.ours, message.inside)
+        turn.put_rank(group, message.rank, raised=raised)

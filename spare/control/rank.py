@@ -24,6 +24,18 @@ class Pod:
 
 
 @dataclass(frozen=True)
+class Raised:
+    """An exception of the training script of a rank that has siblings: it may have been raised because one died."""
+
+    at: float
+    text: str
+    type: str
+    ours: bool
+    inside: bool
+    """It is one of a broken connection between ranks: the group is lost, and by this if nothing else is told."""
+
+
+@dataclass(frozen=True)
 class Rank:
     """One worker of a group, as it or its agent last said."""
 
@@ -47,6 +59,8 @@ class Rank:
     """(epoch, parameter digest) of its report that the last step is committed."""
     halted: tuple[int, bool] | None = None
     """(steps, saved) of its report that it has stopped there because a plan said so."""
+    raised: Raised | None = None
+    """What it said that its script raised, while it may yet turn out to be a consequence of a sibling's death."""
     finished: bool = False
     """After the finish: it has ended, or can no longer be heard of."""
 

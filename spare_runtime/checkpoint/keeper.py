@@ -138,13 +138,21 @@ class Keeper:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def between_steps(self, plan: wire.Plan, training: Training) -> None:
-        """Begin to write one, if this group is the writer and one is due. The state must not be about to change."""
-        if self._writer is None or plan.writer != self._group or self._writer.busy or not training.whole:
-            return
+    def writes(self, plan: wire.Plan) -> bool:
+        """Whether it is for this group to write them. The same at all its ranks."""
+        return self._writer is not None and plan.writer == self._group
+
+    def due(self, plan: wire.Plan, training: Training) -> bool:
+        """Whether this rank could write one now, and it is time to. All ranks of the group must say so."""
+        if self._writer is None or self._writer.busy or not training.whole:
+            return False
         with self._orders:
-            if self._due is None or self._clock() < self._due or self._done(plan, training):
-                return
+            return self._due is not None and self._clock() >= self._due and not self._done(plan, training)
+
+    def write(self, plan: wire.Plan, training: Training) -> None:
+        """Begin to write one. The state must not be about to change."""
+        assert self._writer is not None
+        with self._orders:
             self._due = self._clock() + self._period
         self._newest = self._name(plan, training)
         self._writer.begin(training.state(), self._manifest(plan, training))

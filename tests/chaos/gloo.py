@@ -157,6 +157,7 @@ class SimMeeting:
         bind: str,
         deadline: float,
         timeout: float,
+        column: int = 0,
     ) -> None:
         self.plan, self.process, self.host = plan, process, process.node.host
         self.members = wire.groups_of(plan.members)

@@ -219,3 +219,41 @@ def test_nobody_speaks_for_a_rank_that_there_is_not() -> None:
 
     assert drive.state.refused == 2
     assert drive.state.groups[0].uid == "u0"
+
+
+def test_what_siblings_raise_when_one_dies_is_no_error_of_the_script() -> None:
+    """Their collectives fail and their scripts end with that; whether the death or its echo is heard first."""
+    for first in (True, False):
+        drive = started(PODS)
+        echo = drive.errored(1, rank=1, type="RuntimeError", text="gloo/x.cc: connection reset", inside=True)
+        wrapped = drive.errored(1, rank=2, type="MyError", text="cannot go on")
+        death = drive.exited(1, rank=0, signal=9)
+        drive.do(*([death, echo, wrapped] if first else [echo, wrapped, death]))
+        drive.do(drive.exited(1, rank=1, code=1), drive.exited(1, rank=2, code=1), Tick(), after=5.0)
+
+        assert drive.end is None
+        assert (drive.plan.groups, drive.state.masked) == ((0, 2, 3), 1)
+        assert "worker of rank 0 killed by signal 9" in drive.plan.reason
+
+
+def test_a_connection_inside_that_breaks_loses_the_group() -> None:
+    """Nobody is known to have died, but it cannot be made again: after a moment the group is out, and why is told."""
+    drive = started(PODS)
+    broken = drive.do(drive.errored(1, rank=1, type="RuntimeError", text="gloo/x.cc: connection reset", inside=True))
+    assert drive.plan.epoch == 1
+    drive.do(Tick(), after=broken.wake - drive.now)
+
+    assert (drive.plan.groups, drive.end) == ((0, 2, 3), None)
+    assert "rank 1: RuntimeError: gloo/x.cc: connection reset" in drive.plan.reason
+
+
+def test_an_exception_of_one_rank_ends_the_job_when_nobody_has_died() -> None:
+    """It waits for a sibling's death that may have caused it, and not longer."""
+    drive = started(PODS)
+    raised = drive.do(drive.errored(1, rank=3), drive.exited(1, rank=3, code=1))
+    assert drive.end is None
+    drive.do(Tick(), after=raised.wake - drive.now)
+
+    assert drive.end is not None
+    assert drive.end.code == 1
+    assert "ValueError: bad shape (group 1, rank 3, step 3)" in drive.end.verdict

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from spare_runtime.parameters import digest
@@ -106,7 +107,14 @@ def run(job: Path, *arguments: str) -> Run:
 def undisturbed_digest(
     steps: int, groups: int, micro_batches: int, seed: int = 0, skipped: frozenset[tuple[int, int, int]] = frozenset()
 ) -> str:
-    """Parameters after a plain loop over every micro-batch, in one process, with no SPARe session.
+    """Of the parameters of `undisturbed`."""
+    return digest(undisturbed(steps, groups, micro_batches, seed, skipped))
+
+
+def undisturbed(
+    steps: int, groups: int, micro_batches: int, seed: int = 0, skipped: frozenset[tuple[int, int, int]] = frozenset()
+) -> torch.nn.Module:
+    """The model after a plain loop over every micro-batch, in one process, with no SPARe session.
 
     Those `skipped`, as (step, shard, index), are in no sum, and each sum is divided by as many as are in it.
     """
@@ -124,16 +132,27 @@ def undisturbed_digest(
             p.grad *= 1.0 / (groups * micro_batches - sum(micro[0] == step for micro in skipped))
         optimizer.step()
         model.zero_grad()
-    return digest(model)
+    return model
 
 
-def check_survived(run: Run, *, steps: int, groups: int = 4, micro_batches: int = 4, masked: int | None = None) -> None:
-    """The whole promise: complete, nothing lost, nothing twice, weights as if nothing had happened."""
+def check_survived(
+    run: Run,
+    *,
+    steps: int,
+    groups: int = 4,
+    micro_batches: int = 4,
+    masked: int | None = None,
+    digest: str | None = None,
+) -> None:
+    """The whole promise: complete, nothing lost, nothing twice, weights as if nothing had happened.
+
+    `digest`: over the weights; default: that of the script `integers`, one rank a group.
+    """
     summary = run.summary
     assert run.code == 0, run.told()
     assert summary["result"] == "complete", run.told()
     assert summary["steps"] == steps, run.told()
     assert (summary["lost"], summary["repeated"]) == (0, 0), run.told()
-    assert summary["digest"] == undisturbed_digest(steps, groups, micro_batches), run.told()
+    assert summary["digest"] == (digest or undisturbed_digest(steps, groups, micro_batches)), run.told()
     if masked is not None:
         assert summary["masked"] == masked, run.told()

@@ -1,0 +1,138 @@
+"""Groups of several ranks: whichever of them dies, at whatever point, weights and ledger are as if nothing had."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.runs import Run, check_survived, job_file, run, undisturbed, undisturbed_digest
+
+STEPS = 8
+DETECTION = {"heartbeat": "500ms", "deadAfter": "10s", "hangAfter": "60s"}
+
+
+def small(folder: Path, script: str, **more: Any) -> Path:
+    """Three groups, each a host of every shard, of two ranks."""
+    ranks = {} if "podsPerGroup" in more else {"procPerPod": 2}
+    env = {"STEPS": str(STEPS), **more.pop("env", {})}
+    return job_file(folder, groups=3, redundancy=3, script=script, env=env, detection=DETECTION, **ranks, **more)
+
+
+def joint(digests: list[str]) -> str:
+    """A group's digest, of its ranks'."""
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def of_halves(steps: int = STEPS, ranks: int = 2) -> str:
+    """Every rank has all parameters."""
+    return joint([undisturbed_digest(steps, 3, 4)] * ranks)
+
+
+def of_parts(steps: int = STEPS, ranks: int = 2) -> str:
+    """Each rank has the part of each parameter that FSDP2 gives it: rows, as many as fit evenly."""
+    digests = []
+    for rank in range(ranks):
+        sha = hashlib.sha256()
+        for name, p in undisturbed(steps, 3, 4).named_parameters():
+            sha.update(f"{name}{tuple(p.shape)}{p.dtype}".encode())
+            parts = torch.chunk(p.detach(), ranks)
+            if rank < len(parts):
+                sha.update(parts[rank].contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digests.append(sha.hexdigest())
+    return joint(digests)
+
+
+def survived(done: Run, masked: int, digest: str, steps: int = STEPS) -> None:
+    """The promise, for these jobs."""
+    check_survived(done, steps=steps, groups=3, masked=masked, digest=digest)
+
+
+def test_a_rank_of_each_of_two_groups_dies(tmp_path: Path) -> None:
+    """One before it has reduced, one when all hold the sum: both groups are lost, with all that the third lacks."""
+    done = run(small(tmp_path, "halves.py"), "--kill", "1.1@2:compute", "--kill", "0@5:barrier")
+
+    survived(done, 2, of_halves())
+    assert [r["groups"] for r in done.summary["recoveries"]] == [[1], [0]], done.told()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["compute", "reduce", "barrier", "step", "regroup"])
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("group", [0, 2])
+def test_any_rank_dies_at_any_point_of_a_step_of_fsdp(tmp_path: Path, group: int, rank: int, point: str) -> None:
+    """FSDP2 inside the group: collectives within a micro-batch, parts of parameters, reduced by parts."""
+    arguments = ["--kill", f"{group}.{rank}@3:{point}"]
+    if point == "regroup":  # something must make them regroup first
+        arguments += ["--kill", f"1.{1 - rank}@3:compute"]
+
+    done = run(small(tmp_path, "sharded.py"), *arguments)
+
+    survived(done, len(arguments) // 2, of_parts())
+
+
+@pytest.mark.slow
+def test_two_ranks_of_different_number_die_at_once(tmp_path: Path) -> None:
+    """The survivors' ranks each see one death among those they reduce with, and regroup as one."""
+    done = run(small(tmp_path, "halves.py"), "--kill", "1.0@3:reduce", "--kill", "2.1@3:reduce")
+
+    survived(done, 2, of_halves())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["halves.py", "sharded.py"])
+def test_a_lost_group_comes_back_with_all_its_ranks(tmp_path: Path, script: str) -> None:
+    """Each rank loads its part from the donor's rank of its number."""
+    job = small(tmp_path, script, env={"STEPS": "400", "MICRO_SECONDS": "0.02"})
+
+    done = run(job, "--kill", "1.1@5:reduce")
+
+    survived(done, 1, (of_halves if script == "halves.py" else of_parts)(400), steps=400)
+    assert [e["groups"] for e in done.events if e.get("reason") == "GroupRejoined"] == [[1]], done.told()
+    last = [e for e in done.events if e.get("type") == "progress"][-1]
+    assert (last["live"], last["depth"]) == (3, 1.0), done.told()
+
+
+@pytest.mark.slow
+def test_the_donor_s_rank_dies_while_it_gives(tmp_path: Path) -> None:
+    """The joiner's other rank may have loaded already: it loads again, from the next donor."""
+    job = small(tmp_path, "halves.py", env={"STEPS": "600", "MICRO_SECONDS": "0.02"})
+
+    done = run(job, "--kill", "2.0@5", *(a for step in range(6, 600) for a in ("--kill", f"0.1@{step}:give")))
+
+    survived(done, 2, of_halves(600), steps=600)
+    assert [2] in [e["groups"] for e in done.events if e.get("reason") == "GroupRejoined"], done.told()
+
+
+@pytest.mark.slow
+def test_two_pods_of_two_ranks(tmp_path: Path) -> None:
+    """A rank of the second pod dies, later a whole pod with its agent."""
+    job = small(tmp_path, "halves.py", podsPerGroup=2, procPerPod=2)
+
+    done = run(job, "--kill", "1.3@2:reduce", "--kill-group", "2.2@5:compute")
+
+    survived(done, 2, of_halves(ranks=4))
+
+
+@pytest.mark.slow
+def test_a_frozen_rank_takes_its_group_along(tmp_path: Path) -> None:
+    """It is silent; its sibling waits for it inside the group, and ends by the plan without both."""
+    job = small(tmp_path, "halves.py")
+
+    done = run(job, "--freeze", "1.1@3:compute")
+
+    survived(done, 1, of_halves())
+
+
+@pytest.mark.slow
+def test_an_exception_of_one_rank_ends_the_job_with_its_text(tmp_path: Path) -> None:
+    """What its siblings raise because it is gone is not what is told."""
+    job = small(tmp_path, "raising_rank.py")
+
+    done = run(job)
+
+    assert done.code == 1, done.told()
+    assert "bad sample in rank 1" in done.summary["verdict"], done.told()
