@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from spare_runtime.config import BadEnvironment
 from spare_runtime.ledger import Ledger
 
-ACTIONS = ("kill", "kill-group", "freeze", "pause", "raise")
+ACTIONS = ("kill", "kill-group", "freeze", "pause", "drain", "raise")
 POINTS = ("compute", "reduce", "barrier", "step", "regroup", "give")
 _SCRIPT = re.compile(
     r"(?P<action>[a-z-]+)(\.(?P<rank>\d+))?@(?P<step>\d+):(?P<point>[a-z]+)(=(?P<seconds>\d+(\.\d+)?))?", re.ASCII
@@ -82,6 +82,8 @@ class Faults:
         elif fault.action == "kill-group":
             os.kill(self._agent, signal.SIGKILL)
             os.kill(me, signal.SIGKILL)
+        elif fault.action == "drain":
+            os.kill(self._agent, signal.SIGTERM)
         elif fault.action == "freeze":
             os.kill(me, signal.SIGSTOP)
         else:  # somebody else must wake a stopped process up

@@ -20,8 +20,11 @@ from spare.api.ledger import audit
 from spare.cli.outcome import Outcome, conclude
 from spare.cli.view import Run, View
 from spare.control.config import Config
+from spare.control.signal import Suspend
 from spare.coordinator.actor import Coordinator
+from spare.coordinator.observe import Observer
 from spare.local.backend import LocalBackend
+from spare.local.door import Door
 from spare.local.launch import AgentMissing, Launch, agent_program
 from spare.local.run_folder import RunFolder
 from spare.planner import recommended_redundancy
@@ -87,15 +90,21 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     spec, redundancy = order.job.spec, redundancy_of(order.job)
     backend = LocalBackend(launch)
     config = dataclasses.replace(Config.of(launch.job, spec, redundancy), replace=order.replace)
-    coordinator = Coordinator(config, backend, token=launch.token, observers=[view])
+    observers: list[Observer] = [view]
+    coordinator = Coordinator(config, backend, token=launch.token, observers=observers)
+    door = Door(launch.folder, coordinator.emit, coordinator.snapshot)
+    observers.append(door)
     view.begin(Run(launch.job, spec.groups, redundancy, spec.micro_batches, launch.folder, order.script))
-    ending = _Ending(coordinator, backend, view)
+    ending = _Ending(coordinator, backend, view, config.grace)
     try:
+        await door.open()
         with ending.watched():
             snapshot = await coordinator.run()
     except BaseException:
         view.broken()
         raise
+    finally:
+        door.close()
     ledgers = await asyncio.to_thread(backend.folder.ledgers)
     checked = audit(ledgers, spec.groups, spec.micro_batches)
     outcome = conclude(snapshot, ledgers, checked, launch.folder, ending.exit_code, order.script)
@@ -111,10 +120,10 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
 
 class _Ending:
     """Ctrl-C, SIGTERM and the end of the terminal: the first ends the job cleanly, the second kills, the third is
-    Python's own."""
+    Python's own. SIGTERM lets all groups finish the step in flight and save it, within the grace of a pod."""
 
-    def __init__(self, coordinator: Coordinator, backend: LocalBackend, view: View) -> None:
-        self._coordinator, self._backend, self._view = coordinator, backend, view
+    def __init__(self, coordinator: Coordinator, backend: LocalBackend, view: View, grace: float) -> None:
+        self._coordinator, self._backend, self._view, self._grace = coordinator, backend, view, grace
         self.exit_code: int | None = None
         """Of the first signal that came; None if none did."""
 
@@ -134,8 +143,12 @@ class _Ending:
     def _came(self, number: signal.Signals) -> None:
         if self.exit_code is None:
             self.exit_code = int(_ENDINGS[number])
-            self._view.note(f"{_NAMES[number]}: ending the job; once more kills at once")
-            self._coordinator.stop(f"{_NAMES[number]} received")
+            if number == signal.SIGTERM:
+                self._view.note("SIGTERM: all groups stop after the step in flight; once more kills at once")
+                self._coordinator.emit(Suspend("SIGTERM received", self._grace))
+            else:
+                self._view.note(f"{_NAMES[number]}: ending the job; once more kills at once")
+                self._coordinator.stop(f"{_NAMES[number]} received")
             return
         self._view.note(f"{_NAMES[number]} again: killing")
         for each in _ENDINGS:

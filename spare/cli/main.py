@@ -14,6 +14,7 @@ from spare.api.exit_codes import ExitCode
 
 COMMANDS: Final = {
     "run": ("spare.cli.run", "Run a job on this machine, each group as a local process."),
+    "drain": ("spare.cli.drain", "Let a group of a running job leave at the end of a step."),
     "plan": (
         "spare.cli.plan",
         "Size a job: redundancy, checkpoints, expected time; or who computes what after a loss.",

@@ -65,6 +65,9 @@ def _loopback(context: click.Context, option: click.Parameter, text: str) -> str
     callback=reader("pause", timed=True),
     help="SIGSTOP it, and SIGCONT after SECONDS (2).",
 )
+@click.option(
+    "--drain", multiple=True, metavar=MOMENT, callback=reader("drain"), help="SIGTERM to its agent: let it go."
+)
 @click.option("--no-replacements", is_flag=True, help="Do not start lost groups again.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the last is the summary.")
 @click.option("--plain", is_flag=True, help="Plain lines, also on a terminal.")
@@ -95,6 +98,7 @@ def run(
     kill_group: tuple[Scripted, ...],
     freeze: tuple[Scripted, ...],
     pause: tuple[Scripted, ...],
+    drain: tuple[Scripted, ...],
     no_replacements: bool,
     as_json: bool,
     plain: bool,
@@ -119,13 +123,15 @@ def run(
 
     Real failures work as well: `kill -9` a worker or an agent from another shell; the view shows the process numbers.
 
-    Ctrl-C ends the job and leaves no process; pressed again, it kills at once. A relative workingDir in the job file,
-    and by default the command itself, start at the job file's folder; `python` is the one that runs this program.
+    Ctrl-C ends the job and leaves no process; pressed again, it kills at once. SIGTERM lets all groups finish the step
+    in flight, saves it where spec.checkpoint.path is set, and says from where the job goes on. A relative workingDir in
+    the job file, and by default the command itself, start at the job file's folder; `python` is the one that runs this
+    program.
     """
     forgive()
     job = read_job(job_file, overrides)
     _fits_this_machine(job, env)
-    script = kill + kill_group + freeze + pause
+    script = kill + kill_group + freeze + pause + drain
     order = Order(
         job=job,
         base=job_file.resolve().parent,

@@ -91,7 +91,7 @@ class Coordinator:
         self._backend = backend
         self._identity = Identity(config.job, token, incarnation or uuid.uuid4().hex, term)
         self._transport = transport or Tcp()
-        self._observers = tuple(observers)
+        self._observers = observers
         self._clock = clock
         self._wall = wall() - clock()
         self._inbox: list[Signal] = []

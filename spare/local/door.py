@@ -1,0 +1,168 @@
+"""The door to a local run: a Unix socket in its folder, on which the same user may ask for a group to leave.
+
+One JSON object a line: first the request, then what happens, the last with the exit code of who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from spare.api.exit_codes import ExitCode
+from spare.api.reasons import EventReason
+from spare.control.signal import DrainGroup, Signal
+from spare.coordinator.observe import Event, Snapshot
+
+SOCKET: Final = "control.sock"
+_CREDENTIALS: Final = struct.Struct("3i")
+_REQUEST_DEADLINE: Final = 5.0
+_ENDS: Final = {EventReason.DRAINED: ExitCode.COMPLETE, EventReason.GROUP_LOST: ExitCode.USER_ERROR}
+_TOLD: Final = (EventReason.LEAVING, EventReason.REORDERED, *_ENDS)
+
+
+class NoRun(Exception):
+    """Nobody is behind that door; the text says which."""
+
+
+@dataclass(eq=False)
+class _Asker:
+    group: int
+    writer: asyncio.StreamWriter
+    over: asyncio.Event
+
+
+class Door:
+    """Takes requests for one run, and observes what comes of them."""
+
+    def __init__(self, folder: Path, emit: Callable[[Signal], None], snapshot: Callable[[], Snapshot]) -> None:
+        self._folder, self._emit, self._snapshot = folder, emit, snapshot
+        self._server: asyncio.Server | None = None
+        self._askers: list[_Asker] = []
+
+    async def open(self) -> None:
+        """Listen. Raises OSError."""
+        with _beside(self._folder) as path:
+            listener = socket.socket(socket.AF_UNIX)
+            before = os.umask(0o177)
+            try:
+                listener.bind(path)
+            finally:
+                os.umask(before)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener)
+
+    def close(self) -> None:
+        """Nobody gets in any more; who still waits is told that the job has ended."""
+        for asker in self._askers:
+            _say(asker.writer, text="the job has ended", code=int(ExitCode.USER_ERROR))
+            asker.over.set()
+        if self._server is not None:
+            self._server.close()
+            (self._folder / SOCKET).unlink(missing_ok=True)
+
+    # --- observer ---------------------------------------------------------------------------------------------------
+
+    def event(self, event: Event) -> None:
+        """Pass on what concerns a group that somebody asked about."""
+        reason = EventReason(event.reason)
+        for asker in self._askers:
+            if asker.group in event.groups and reason in _TOLD:
+                end = {"code": int(_ENDS[reason])} if reason in _ENDS else {}
+                _say(asker.writer, text=event.text, **end)
+                if end:
+                    asker.over.set()
+
+    def state(self, snapshot: Snapshot) -> None:
+        """See Observer."""
+
+    # --- a request --------------------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if _user_of(writer) not in (os.getuid(), 0):
+                _say(writer, text="only the user who runs the job may ask", code=int(ExitCode.USAGE))
+                return
+            async with asyncio.timeout(_REQUEST_DEADLINE):
+                request = json.loads(await reader.readline())
+            group = int(request["drain"])
+            why_not = self._refusal(group)
+            if why_not is not None:
+                _say(writer, text=why_not, code=int(ExitCode.USAGE))
+                return
+            await self._drain(group, request, reader, writer)
+        except (ValueError, KeyError, TypeError, TimeoutError) as error:
+            _say(writer, text=f"not a request: {error!r}", code=int(ExitCode.USAGE))
+        finally:
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+            writer.close()
+
+    async def _drain(
+        self, group: int, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        asker = _Asker(group, writer, asyncio.Event())
+        self._askers.append(asker)
+        self._emit(DrainGroup(group, "spare drain", request.get("grace"), bool(request.get("again", True))))
+        over, gone = asyncio.ensure_future(asker.over.wait()), asyncio.ensure_future(reader.read())
+        try:
+            await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            gone.cancel()
+            self._askers.remove(asker)
+
+    def _refusal(self, group: int) -> str | None:
+        """Why that group cannot leave now; None if it can."""
+        seen = self._snapshot()
+        if not 0 <= group < len(seen.groups):
+            return f"group {group}: the job has the groups 0 to {len(seen.groups) - 1}"
+        here = seen.groups[group]
+        if here.state not in ("active", "joining"):
+            why = f" ({here.reason})" if here.reason else ""
+            return f"group {group} is {here.state}{why}: only a group that trains can leave; the job is {seen.state}"
+        return None
+
+
+def ask(folder: Path, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Ask the run in `folder`; gives its answers as they come, the last with a `code`.
+
+    Raises:
+        NoRun: no run listens there.
+    """
+    try:
+        with _beside(folder) as path, socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                for line in lines:
+                    yield json.loads(line)
+    except OSError as error:
+        raise NoRun(f"no run listens at {folder / SOCKET} ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[str]:
+    """The socket's name by way of the folder's descriptor: the kernel takes 107 characters, a path may have more."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{fd}/{SOCKET}"
+    finally:
+        os.close(fd)
+
+
+def _user_of(writer: asyncio.StreamWriter) -> int:
+    peer = writer.get_extra_info("socket")
+    _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(user)
+
+
+def _say(writer: asyncio.StreamWriter, **what: Any) -> None:
+    if not writer.is_closing():
+        writer.write(json.dumps(what).encode() + b"\n")

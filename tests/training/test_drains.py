@@ -1,0 +1,155 @@
+"""Groups that are asked to go, alone or all at once, with real processes: nothing is lost, nothing computed again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from spare.api.exit_codes import ExitCode
+from spare_runtime.faults import POINTS
+from tests.training.processes import commits, pid_of, wait_for
+from tests.training.runs import SPARE, Run, check_survived, job_file, result, run, start, undisturbed_digest
+
+STEPS = 20
+ENV = {"STEPS": str(STEPS), "MICRO_SECONDS": "0.01"}
+
+
+def told(done: Run, reason: str) -> list[list[int]]:
+    """The groups of each event of a kind."""
+    return [e["groups"] for e in done.events if e.get("reason") == reason]
+
+
+def check_drained(done: Run, *groups: int, steps: int = STEPS) -> None:
+    """They left, nobody is masked, no failure was answered, and everything was computed once."""
+    check_survived(done, steps=steps, masked=0)
+    assert sorted(g for who in told(done, "Drained") for g in who) == sorted(groups), done.told()
+    assert told(done, "GroupLost") == [], done.told()
+    assert done.summary["recoveries"] == [], done.told()
+    assert computed(done) == steps * 16, done.told()
+
+
+def computed(done: Run) -> int:
+    """Micro-batches that all groups together computed, counted from what they wrote down at their commits."""
+    lines = [json.loads(line) for p in done.folder.glob("ledger/*.jsonl") for line in p.read_text().splitlines()]
+    return sum(int(line["computed"], 16).bit_count() for line in lines if "commits" in line)
+
+
+def test_f09_sigterm_to_one_agent(tmp_path: Path) -> None:
+    """F09: a boundary plan, no patch, no other process ends, the next step commits with the others."""
+    done = run(job_file(tmp_path, env=ENV), "--no-replacements", "--drain", "1@5:compute")
+
+    check_drained(done, 1)
+    last = [e for e in done.events if e.get("type") == "progress"][-1]
+    first = next(e for e in done.events if e.get("type") == "progress" and all(e["pids"]))
+    assert (last["live"], last["epoch"]) == (3, 2), done.told()
+    assert [last["pids"][g] for g in (0, 2, 3)] == [first["pids"][g] for g in (0, 2, 3)], done.told()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [p for p in POINTS if p not in ("give", "regroup")])
+@pytest.mark.parametrize(("group", "step"), [(0, 0), (3, 7), (1, STEPS - 3)])
+def test_a_drain_at_each_point_of_a_step(tmp_path: Path, group: int, step: int, point: str) -> None:
+    """The leader and the writer included, in the first step and near the last."""
+    done = run(job_file(tmp_path, env=ENV), "--no-replacements", "--drain", f"{group}@{step}:{point}")
+
+    check_drained(done, group)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["kill 2@5:compute", "kill 1@5:barrier", "drain 2@5:compute", "kill 0@6:regroup"])
+def test_a_drain_while_something_else_happens(tmp_path: Path, other: str) -> None:
+    """Another group dies, the leaver itself does, two leave at once, the leader dies in a regroup."""
+    action, moment = other.split()
+    more = ["--kill", "3@6:compute"] if moment.endswith("regroup") else []
+    job = job_file(tmp_path, groups=5, redundancy=4, env=ENV)
+
+    done = run(job, "--no-replacements", "--drain", "1@5:compute", f"--{action}", moment, *more)
+
+    check_survived(done, steps=STEPS, groups=5)
+    assert (done.summary["masked"], done.summary["repeated"]) == (done.summary["masked"], 0), done.told()
+
+
+@pytest.mark.slow
+def test_a_drained_group_comes_back(tmp_path: Path) -> None:
+    """As a replacement does, from the step after its admission on."""
+    job = job_file(tmp_path, env={"STEPS": "400", "MICRO_SECONDS": "0.008"})
+
+    done = run(job, "--drain", "2@5:compute")
+
+    check_survived(done, steps=400, masked=0)
+    assert told(done, "GroupRejoined") == [[2]], done.told()
+
+
+def test_f23_every_agent_gets_sigterm(tmp_path: Path) -> None:
+    """F23: the step in flight commits, one checkpoint of it is written, all end with 0, and the job goes on there."""
+    job = job_file(tmp_path, env=ENV | {"STEPS": "5000"}, checkpoint={"path": str(tmp_path / "saved"), "period": "1h"})
+    process = start(job)
+    wait_for("commits", lambda: commits(tmp_path) > 20)
+    for group in range(4):
+        pid = pid_of(tmp_path, group, agent=True)
+        assert pid is not None
+        os.kill(pid, signal.SIGTERM)
+    done = result(process, job)
+
+    assert done.code == ExitCode.SIGTERM, done.told()
+    assert (done.summary["result"], done.summary["masked"], done.summary["restarts"]) == ("suspended", 0, 0), (
+        done.told()
+    )
+    assert (done.summary["lost"], done.summary["repeated"]) == (0, 0), done.told()
+    step = done.summary["steps"]
+    assert done.summary["checkpoint"].endswith(f"step-{step:010d}"), done.told()
+    assert told(done, "WipeOut") == told(done, "GroupLost") == [], done.told()
+
+    (tmp_path / "again").mkdir()
+    again = job_file(
+        tmp_path / "again", env=ENV | {"STEPS": str(step + 5)}, checkpoint={"path": str(tmp_path / "saved")}
+    )
+    on = result(start(again), again)
+    assert on.summary["digest"] == undisturbed_digest(step + 5, 4, 4), on.told()
+
+
+@pytest.mark.slow
+def test_sigterm_to_spare_run_says_from_where_it_goes_on(tmp_path: Path) -> None:
+    """All groups finish the step in flight; without a path nothing is saved, and that is said, too."""
+    job = job_file(tmp_path, env=ENV | {"STEPS": "5000"})
+    process = start(job)
+    wait_for("commits", lambda: commits(tmp_path) > 20)
+    process.send_signal(signal.SIGTERM)
+    done = result(process, job)
+
+    assert done.code == ExitCode.SIGTERM, done.told()
+    assert done.summary["result"] == "suspended", done.told()
+    assert "nothing was saved" in done.summary["verdict"], done.told()
+
+
+@pytest.mark.slow
+def test_spare_drain_says_what_happens(tmp_path: Path) -> None:
+    """It waits until the group has left; it refuses what there is not, in words."""
+    job = job_file(tmp_path, env=ENV | {"STEPS": "120"})
+    process = start(job)
+    wait_for("commits", lambda: commits(tmp_path) > 20)
+
+    def drain(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(SPARE), "drain", *arguments, "--runs", str(tmp_path / "runs")]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    left = drain("1", "--no-replacement")
+    again, unknown = drain("1"), drain("7")
+    elsewhere = drain("1", "--run", "nowhere")
+    done = result(process, job)
+
+    check_survived(done, steps=120, masked=0)
+    assert left.returncode == 0, left
+    assert "group 1 has left after step" in left.stdout, left
+    assert (again.returncode, unknown.returncode, elsewhere.returncode) == (2, 2, 2)
+    assert "group 1 is left" in again.stderr, again
+    assert "group 7: the job has the groups 0 to 3" in unknown.stderr, unknown
+    assert "nowhere" in elsewhere.stderr
+    assert told(done, "GroupRejoined") == [], done.told()
+    after = drain("0")
+    assert (after.returncode, "no job is running" in after.stderr) == (2, True)
