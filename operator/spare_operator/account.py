@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from spare.api.exit_codes import ExitCode
+from spare.api.notation import groups_text
 from spare.api.reasons import ConditionType, EventReason
 from spare.api.status import Condition, Groups, LastReorder, Status, with_state
 from spare.control.plan import Plan
@@ -14,7 +16,7 @@ from spare.planner import reorder
 
 LONGEST: Final = 4000
 """Characters of a message: a traceback's end is cut, the object stays small."""
-_ENDS: Final = {
+_ENDS: Final[dict[int, EventReason]] = {
     ExitCode.COMPLETE: EventReason.COMPLETED,
     ExitCode.USER_ERROR: EventReason.USER_ERROR,
     ExitCode.WIPE_OUT: EventReason.WIPE_OUT,
@@ -34,6 +36,7 @@ def status_of(
     wall: float,
     moved: int = 0,
     waits: tuple[str, str] | None = None,
+    end: str | None = None,
 ) -> Status:
     """What is to be written.
 
@@ -44,7 +47,8 @@ def status_of(
         generation: metadata.generation of the spec that the job runs by.
         wall: seconds since 1970 when the state's clock showed 0.
         moved: micro-batches that survivors exchanged for the newest plan that answers a failure.
-        waits: (reason, message) for which no group trains yet, where the backend knows one.
+        waits: (reason, message) for which groups are not there, where the backend knows one.
+        end: the reason for which the job has ended, where its exit code does not tell.
     """
     plan = state.plan
     changes: dict[str, object] = {
@@ -52,7 +56,7 @@ def status_of(
         "groups": _groups(state),
         "masked": state.masked,
         "restarts": state.restarts,
-        "conditions": _conditions(state, before, now, generation, waits),
+        "conditions": _conditions(state, before, now, generation, waits, end),
     }
     if plan is not None:
         changes |= {
@@ -103,9 +107,9 @@ def _last_reorder(state: State, before: Status, wall: float, moved: int) -> Last
 
 
 def _conditions(
-    state: State, before: Status, now: datetime, generation: int, waits: tuple[str, str] | None
+    state: State, before: Status, now: datetime, generation: int, waits: tuple[str, str] | None, end: str | None
 ) -> tuple[Condition, ...]:
-    kind, reason, message, degraded = _judged(state, before, waits)
+    kind, reason, message, degraded = _judged(state, before, waits, end)
     return with_state(
         before.conditions,
         kind,
@@ -117,18 +121,32 @@ def _conditions(
     )
 
 
-def _judged(state: State, before: Status, waits: tuple[str, str] | None) -> tuple[ConditionType | None, str, str, bool]:
+def waits_of(held: Mapping[tuple[int, int], tuple[EventReason, str]]) -> tuple[EventReason, str] | None:
+    """(reason, message) of what keeps pods from being there, a quota first; None if nothing does."""
+    if not held:
+        return None
+    reasons = {reason for reason, _ in held.values()}
+    reason = EventReason.QUOTA_EXCEEDED if EventReason.QUOTA_EXCEEDED in reasons else min(reasons)
+    stuck = sorted((at, text) for at, (why, text) in held.items() if why == reason)
+    groups = sorted({group for (group, _), _ in stuck})
+    who = f"group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups ({groups_text(groups)})"
+    return reason, f"{who}: {stuck[0][1]}"
+
+
+def _judged(
+    state: State, before: Status, waits: tuple[str, str] | None, end: str | None
+) -> tuple[ConditionType | None, str, str, bool]:
     """(what holds, reason, message, degraded)."""
     if state.ended:
-        code = ExitCode(state.exit_code or 0)
         kind = ConditionType.COMPLETE if state.job is JobState.COMPLETE else ConditionType.FAILED
-        return kind, _ENDS.get(code, EventReason.INTERRUPTED), state.verdict, False
+        return kind, end or _ENDS.get(state.exit_code or 0, EventReason.INTERRUPTED), state.verdict, False
     plan = state.plan
     if plan is None or not _trains(state, before, plan):
         reason, message = waits or (EventReason.POD_CREATED, _starting(state))
         return None, reason, message, False
     if state.job is JobState.DEGRADED:
-        return ConditionType.RUNNING, EventReason.GROUP_LOST, plan.reason, True
+        message = plan.reason if waits is None else f"{plan.reason}; {waits[0]}: {waits[1]}"
+        return ConditionType.RUNNING, EventReason.GROUP_LOST, message, True
     return ConditionType.RUNNING, EventReason.STARTED, plan.reason, False
 
 

@@ -14,14 +14,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Final
 
 from spare.api import wire
-from spare.control.signal import AgentGone, AgentUp, Report, Signal
+from spare.api.reasons import EventReason
+from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, Report, Signal
 from spare.coordinator.backend import Emit
 from spare_operator import names
 from spare_operator.cluster import PODS, ApiError, Body, Cluster, NotFound, NotLeading
 from spare_operator.nodes import Nodes
 from spare_operator.pod import Pods
 from spare_operator.seen import Seen, read_pod
-from spare_operator.start import Starting
+from spare_operator.start import Held, Starting
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class KubernetesBackend:
         self._starting: dict[int, Starting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self.held: dict[tuple[int, int], tuple[EventReason, str]] = {}
+        """By group and pod: why it is not there yet."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Set to the error if work of ours ends by a defect."""
 
@@ -197,6 +200,7 @@ class KubernetesBackend:
         self._seen.pop(seen.uid, None)
         self._past.add(seen.uid)
         if self._chosen.get(seen.group) == seen.incarnation:
+            self.held.pop((seen.group, seen.pod), None)
             self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, "its pod was deleted", seen.pod))
 
     def _tell(self, seen: Seen) -> None:
@@ -206,10 +210,14 @@ class KubernetesBackend:
             self._changed.set()
             return
         if seen.ended is not None:
+            self.held.pop((seen.group, seen.pod), None)
             if seen.exit_code:  # so that an error of the script is known as one, though nobody heard its agent
                 self._once(seen, "exited", Report(self._exited(seen)))
             self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, f"its pod ended: {seen.ended}", seen.pod))
+        elif seen.stuck is not None:
+            self.held[seen.group, seen.pod] = (EventReason.PODS_NOT_STARTING, f"pod {seen.name}: {seen.stuck}")
         elif seen.address is not None and seen.leaving is None:
+            self.held.pop((seen.group, seen.pod), None)
             zone = self._nodes.zone(seen.node, self._pods.spec.placement.spread_over)
             up = AgentUp(seen.group, seen.incarnation, seen.address, zone, seen.pod)
             self._once(seen, "up", up, seen.address)
@@ -253,11 +261,14 @@ class KubernetesBackend:
 
     async def _start(self, starting: Starting) -> None:
         async for made in starting.run(self._older_gone):
-            if isinstance(made, dict):
+            if isinstance(made, Held):
+                self.held[starting.group, made.pod] = (made.reason, made.text)
+            elif isinstance(made, AgentNotStarted):
+                self._say(made)
+            else:
+                self.held.pop((starting.group, int(made["metadata"]["labels"][names.POD_NUMBER])), None)
                 self._created(starting.group, made["metadata"]["name"])
                 self.see(made)
-            else:
-                self._say(made)
         await self._clear()
 
     async def _older_gone(self, group: int, incarnation: str) -> None:

@@ -6,6 +6,7 @@ ordered across objects nor retried, so they may only say "look there".
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,10 +27,6 @@ def registry_of(jobs: Jobs, login: Login, *, nodes: bool) -> kopf.OperatorRegist
     async def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return await login(**kwargs)
 
-    @kopf.on.cleanup(registry=registry)
-    async def let_go(**_: Any) -> None:
-        await jobs.close()
-
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
     async def job(event: kopf.RawEvent, **_: Any) -> None:
         jobs.see(dict(event["object"]), deleted=event["type"] == "DELETED")
@@ -45,6 +42,31 @@ def registry_of(jobs: Jobs, login: Login, *, nodes: bool) -> kopf.OperatorRegist
             jobs.see_node(dict(event["object"]), deleted=event["type"] == "DELETED")
 
     return registry
+
+
+class _All(frozenset[Any]):
+    """Holds every task."""
+
+    def __contains__(self, task: object) -> bool:
+        return True
+
+
+async def watch(
+    registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, namespaces: tuple[str, ...], stop: asyncio.Event
+) -> None:
+    """Run kopf until `stop` is set, or a watch fails for good (its error is raised).
+
+    As `kopf.operator`, which at its end cancels every task of the loop that is younger than itself: ours are not its.
+    """
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=settings,
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
+        standalone=True,
+        stop_flag=stop,
+    )
+    await kopf.run_tasks(tasks, ignored=_All())
 
 
 def kopf_settings(watching: Watching) -> kopf.OperatorSettings:

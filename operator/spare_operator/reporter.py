@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
@@ -19,7 +19,7 @@ from spare.control.plan import Plan
 from spare.control.state import State
 from spare.coordinator.observe import Event, Snapshot
 from spare_operator import names
-from spare_operator.account import moved_by, status_of
+from spare_operator.account import moved_by, status_of, waits_of
 from spare_operator.cluster import EVENTS, ApiError, Body, NotFound, NotLeading
 from spare_operator.pod import JobKey
 from spare_operator.record import JobGone, Outrun, Record
@@ -58,8 +58,13 @@ class Reporter:
         self._moved = 0
         self._wall = around.wall() - around.clock()
         self._written = float("-inf")
-        self.waits: tuple[str, str] | None = None
-        """(reason, message) for which no group trains yet."""
+        self.held: Mapping[tuple[int, int], tuple[EventReason, str]] = {}
+        """What keeps pods from being there: the backend's."""
+        self._waits: tuple[EventReason, str] | None = None
+        self.end: EventReason | None = None
+        """Why the job is being ended, where somebody but its control says so."""
+        self._ends: dict[str, str] = {}
+        """Reason of each announced text: the verdict is one of them."""
         self.broken: BaseException | None = None
         """What made further writes impossible: the job is gone, or somebody else writes."""
 
@@ -69,6 +74,7 @@ class Reporter:
         """See Observer. What is posted: one event for what is lost together, one for the plan that answers it, one for
         what was made, one for what is back; the rest is for the log (field case F54)."""
         logger.info("%s: %s: %s", self._job, event.reason, event.text)
+        self._ends = {event.text: event.reason}
         if event.reason == EventReason.SUSPECTED:
             return
         if event.reason == EventReason.REORDERED and not any(e.groups == event.groups for e in self._events):
@@ -78,6 +84,10 @@ class Reporter:
 
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
+        waits = waits_of(self.held)
+        if waits is not None and (self._waits is None or waits[0] != self._waits[0]):
+            self.event(Event(self._around.wall(), waits[0], waits[1]))
+        self._waits = waits
         self._changed.set()
 
     def created(self, group: int, pod: str) -> None:
@@ -148,7 +158,8 @@ class Reporter:
             generation=self._generation,
             wall=self._wall,
             moved=self._moved,
-            waits=self.waits,
+            waits=self._waits,
+            end=self.end or self._ends.get(state.verdict),
         )
 
     def _gathered(self) -> list[Event]:

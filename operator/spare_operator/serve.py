@@ -16,7 +16,7 @@ import kopf
 from kubernetes_asyncio import client, config
 
 from spare_operator.cluster import Cluster
-from spare_operator.handlers import Login, kopf_settings, registry_of
+from spare_operator.handlers import Login, kopf_settings, registry_of, watch
 from spare_operator.jobs import Jobs
 from spare_operator.lease import Lease
 from spare_operator.metrics import Collector
@@ -99,31 +99,23 @@ class Operator:
         )
         jobs = self.jobs = Jobs(around, settings.namespaces)
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        watch = loop.create_task(
-            kopf.operator(
-                registry=registry_of(jobs, self._login, nodes=settings.nodes),
-                settings=kopf_settings(settings.watching),
-                clusterwide=not settings.namespaces,
-                namespaces=list(settings.namespaces),
-                standalone=True,
-                stop_flag=stop,
-            )
-        )
+        registry = registry_of(jobs, self._login, nodes=settings.nodes)
+        watching = loop.create_task(watch(registry, kopf_settings(settings.watching), settings.namespaces, stop))
         keep, look = loop.create_task(lease.keep()), loop.create_task(jobs.keep_looking())
         end = loop.create_task(self._stopped.wait())
         try:
-            await asyncio.wait({keep, look, watch, end}, return_when=asyncio.FIRST_COMPLETED)
-            for failed in (look, watch):
+            await asyncio.wait({keep, look, watching, end}, return_when=asyncio.FIRST_COMPLETED)
+            for failed in (look, watching):
                 if failed.done():
                     failed.result()
             return EXIT_DEPOSED if keep.done() else 0
         finally:
             await jobs.close()
             stop.set()
-            await asyncio.wait({watch}, timeout=10.0)
-            for each in (keep, look, end, watch):
+            await asyncio.wait({watching}, timeout=10.0)
+            for each in (keep, look, end, watching):
                 each.cancel()
-            await asyncio.gather(keep, look, end, watch, return_exceptions=True)
+            await asyncio.gather(keep, look, end, watching, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from spare.api.reasons import EventReason
 from spare.control.signal import AgentNotStarted
 from spare_operator import names
 from spare_operator.cluster import PODS, ApiError, Body, Cluster, Exists, Invalid, NotFound, NotLeading, Refused
@@ -18,6 +20,15 @@ PAUSE_FIRST: Final = 1.0
 PAUSE_MOST: Final = 40.0
 """Seconds between two tries while a quota has no room, doubled from the first to the most. The most, and a start, fit
 into the minute after which a group should be back once there is room (field case F46)."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A pod is not let in for now; it is tried again."""
+
+    pod: int
+    reason: EventReason
+    text: str
 
 
 class Starting:
@@ -34,17 +45,18 @@ class Starting:
         """Make no further pod."""
         self._cancelled = True
 
-    async def run(self, older_gone: Callable[[int, str], Awaitable[None]]) -> AsyncIterator[Body | AgentNotStarted]:
-        """The pods as they are made, or why one cannot be (then the start is over)."""
+    async def run(
+        self, older_gone: Callable[[int, str], Awaitable[None]]
+    ) -> AsyncIterator[Body | Held | AgentNotStarted]:
+        """The pods as they are made, what keeps one waiting, or why one cannot be made (then the start is over)."""
         try:
             if self._queued():
                 await older_gone(self.group, self.incarnation)
             for pod in self._missing:
-                made = await self._make(pod)
-                if made is not None:
+                async for made in self._make(pod):
                     yield made
-                if not isinstance(made, dict):
-                    return
+                    if isinstance(made, AgentNotStarted):
+                        return
         finally:
             self.done = True
 
@@ -52,28 +64,33 @@ class Starting:
         labels = (self._pods.template.get("metadata") or {}).get("labels") or {}
         return names.QUEUE_NAME in labels
 
-    async def _make(self, pod: int) -> Body | AgentNotStarted | None:
-        """One pod; None: no more pods are wanted, or we may make none."""
+    async def _make(self, pod: int) -> AsyncIterator[Body | Held | AgentNotStarted]:
+        """One pod; ends without any when no more are wanted, or we may make none."""
         job, pause = self._pods.job, PAUSE_FIRST
         manifest = self._pods.manifest(self.group, pod, self.incarnation)
         while not self._cancelled:
             try:
-                return await self._cluster.create(PODS, job.namespace, manifest)
+                yield await self._cluster.create(PODS, job.namespace, manifest)
+                return
             except Exists:  # an answer that was lost, or somebody else's pod
                 there = await self._cluster.get(PODS, job.namespace, manifest["metadata"]["name"])
                 if there["metadata"].get("labels", {}).get(names.INCARNATION) == self.incarnation:
-                    return there
-                return AgentNotStarted(self.group, f"another pod is called {manifest['metadata']['name']}", pod)
+                    yield there
+                else:
+                    name = manifest["metadata"]["name"]
+                    yield AgentNotStarted(self.group, f"another pod is called {name}", pod)
+                return
             except (Invalid, NotFound) as error:
-                return AgentNotStarted(self.group, str(error), pod)
+                yield AgentNotStarted(self.group, str(error), pod)
+                return
             except Refused as error:
                 if not error.quota_exceeded:
-                    return AgentNotStarted(self.group, str(error), pod)
-                logger.info("%s: group %d waits for room: %s", job, self.group, error)
+                    yield AgentNotStarted(self.group, str(error), pod)
+                    return
+                yield Held(pod, EventReason.QUOTA_EXCEEDED, error.text)
             except NotLeading:
-                return None
+                return
             except ApiError as error:
                 logger.warning("%s: a pod of group %d could not be made: %s", job, self.group, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, PAUSE_MOST)
-        return None

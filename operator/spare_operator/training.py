@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 from typing import Any
 
+from spare.api.reasons import EventReason
 from spare.api.spec import RunPolicy, Spec
 from spare.control.config import Config
 from spare.control.record import read_document
@@ -23,6 +25,8 @@ from spare_operator.surroundings import Fenced, Surroundings
 
 logger = logging.getLogger(__name__)
 
+LOOK = 1.0
+"""Seconds between two looks at the job's deadline."""
 CREATE_BACKOFF = 1.0
 """Seconds before the second start of a group; doubled at each further one, up to a minute (field case F48)."""
 
@@ -76,6 +80,7 @@ class Training:
             record=self._reporter.write_plan,
             created=self._reporter.created,
         )
+        self._reporter.held = self._backend.held
         self.coordinator = Coordinator(
             config_of(self._key, spec),
             self._backend,
@@ -98,7 +103,7 @@ class Training:
             while not job.done():
                 change = loop.create_task(self._changed.wait())
                 waits: set[asyncio.Future[Any]] = {job, report, backend.failure, change}
-                await asyncio.wait(waits, timeout=self._time_left(), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waits, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
                 change.cancel()
                 if report.done() and not job.done():
                     report.result()
@@ -107,6 +112,7 @@ class Training:
                 if backend.failure.done():
                     backend.failure.result()
                 self._changed.clear()
+                self._end_if_late(coordinator)
             job.result()
         finally:
             for task in (job, report):
@@ -114,8 +120,18 @@ class Training:
             await asyncio.wait({job, report})
 
     def _time_left(self) -> float | None:
-        """Seconds until activeDeadlineSeconds is over; None without."""
-        return None
+        """Seconds until activeDeadlineSeconds is over; None without. It counts from the first plan."""
+        limit, began = self._policy.active_deadline_seconds, self._record.status.start_time
+        if limit is None or began is None:
+            return None
+        return max(0.0, limit - (self._around.now() - began).total_seconds())
+
+    def _end_if_late(self, coordinator: Coordinator) -> None:
+        left = self._time_left()
+        if left is not None and left <= 0 and not coordinator.state.ended:
+            text = f"it ran longer than runPolicy.activeDeadlineSeconds ({self._policy.active_deadline_seconds})"
+            self._reporter.end = EventReason.DEADLINE_EXCEEDED
+            coordinator.stop(text)
 
 
 def config_of(key: JobKey, spec: Spec) -> Config:
@@ -124,4 +140,4 @@ def config_of(key: JobKey, spec: Spec) -> Config:
     if redundancy == "auto":
         redundancy = recommended_redundancy(spec.groups, spec.micro_batches)
     config = Config.of(str(key), spec, redundancy)
-    return dataclasses.replace(config, create_backoff=CREATE_BACKOFF)
+    return dataclasses.replace(config, create_backoff=CREATE_BACKOFF, start_timeout=math.inf)

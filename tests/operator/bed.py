@@ -44,7 +44,7 @@ class SlowWorld(World):
     """One whose agents look less often: hours may pass in a test."""
 
     async def step(self) -> None:
-        await asyncio.sleep(self.compute / 10)
+        await asyncio.sleep(self.compute / 5)
 
 
 class PodAgent(Agent):
@@ -77,7 +77,7 @@ class Bed:
         """By job: what its agents have in common."""
         self.agents: dict[str, PodAgent] = {}
         """By pod."""
-        self.steps, self.compute = 20, 0.5
+        self.steps, self.compute = 20, 1.0
         self.start_delay, self.stop_delay = 1.0, 1.0
         self.stuck: dict[str, str] = {}
         """Containers that cannot start: part of a pod's name, and the kubelet's reason."""
@@ -94,6 +94,8 @@ class Bed:
         """Start one."""
         configuration = client.Configuration(host=self.api.address)
         api = client.ApiClient(configuration)
+        # It would look for proxies and passwords in threads of its own, and virtual time knows of no thread.
+        api.rest_client.pool_manager._trust_env = False
         self._apis.append(api)
 
         async def login(**_: Any) -> kopf.ConnectionInfo:
