@@ -22,6 +22,8 @@ _ENDS: Final[dict[int, EventReason]] = {
     ExitCode.WIPE_OUT: EventReason.WIPE_OUT,
     ExitCode.STALLED: EventReason.STALLED,
     ExitCode.INEXACT: EventReason.DIVERGED,
+    ExitCode.POISON: EventReason.POISON,
+    ExitCode.DEADLINE: EventReason.DEADLINE_EXCEEDED,
 }
 _PRESENT: Final = (GroupState.STARTING, GroupState.READY, GroupState.JOINING)
 _AT_WORK: Final = (GroupState.ACTIVE, GroupState.DONE)
@@ -69,7 +71,7 @@ def status_of(
         }
         if before.start_time is None:
             changes["start_time"] = now
-    if state.ended and before.completion_time is None:
+    if state.job in (JobState.COMPLETE, JobState.FAILED) and before.completion_time is None:
         changes["completion_time"] = now
     return before.model_copy(update=changes)
 
@@ -137,11 +139,13 @@ def _judged(
     state: State, before: Status, waits: tuple[str, str] | None, end: str | None
 ) -> tuple[ConditionType | None, str, str, bool]:
     """(what holds, reason, message, degraded)."""
+    if state.job is JobState.SUSPENDED:
+        return None, EventReason.SUSPENDED, state.verdict, False
     if state.ended:
         kind = ConditionType.COMPLETE if state.job is JobState.COMPLETE else ConditionType.FAILED
         return kind, end or _ENDS.get(state.exit_code or 0, EventReason.INTERRUPTED), state.verdict, False
     plan = state.plan
-    if plan is None or not _trains(state, before, plan):
+    if plan is None or state.restarting is not None or not _trains(state, before, plan):
         reason, message = waits or (EventReason.POD_CREATED, _starting(state))
         return None, reason, message, False
     if state.job is JobState.DEGRADED:

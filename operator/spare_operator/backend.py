@@ -15,7 +15,7 @@ from typing import Final
 
 from spare.api import wire
 from spare.api.reasons import EventReason
-from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, Report, Signal
+from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, DrainGroup, Report, Signal
 from spare.coordinator.backend import Emit
 from spare_operator import names
 from spare_operator.cluster import PODS, ApiError, Body, Cluster, NotFound, NotLeading
@@ -62,6 +62,8 @@ class KubernetesBackend:
         self._past: set[str] = set()
         """Pods (uid) that are no more: an old list may still have them."""
         self._told: set[tuple[str, ...]] = set()
+        self._up: set[str] = set()
+        """Pods (uid) that the coordinator has been told to dial."""
         self._chosen: dict[int, str] = {}
         self._doomed: set[str] = set()
         """Incarnations that are to go."""
@@ -199,13 +201,13 @@ class KubernetesBackend:
     def _gone(self, seen: Seen) -> None:
         self._seen.pop(seen.uid, None)
         self._past.add(seen.uid)
-        if self._chosen.get(seen.group) == seen.incarnation:
+        if self._chosen.get(seen.group) == seen.incarnation or seen.incarnation in self._leaving:
             self.held.pop((seen.group, seen.pod), None)
-            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, "its pod was deleted", seen.pod))
+            self._over(seen, "its pod was deleted")
 
     def _tell(self, seen: Seen) -> None:
         """Tell what is new of one pod."""
-        if self._chosen.get(seen.group) != seen.incarnation:
+        if self._chosen.get(seen.group) != seen.incarnation and seen.incarnation not in self._leaving:
             self._doomed.add(seen.incarnation)
             self._changed.set()
             return
@@ -213,14 +215,39 @@ class KubernetesBackend:
             self.held.pop((seen.group, seen.pod), None)
             if seen.exit_code:  # so that an error of the script is known as one, though nobody heard its agent
                 self._once(seen, "exited", Report(self._exited(seen)))
-            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, f"its pod ended: {seen.ended}", seen.pod))
+            self._over(seen, f"its pod ended: {seen.ended}")
+        elif (why := self._must_go(seen)) is not None:
+            if self._known(seen):
+                self._once(seen, "leave", DrainGroup(seen.group, why, seen.grace, uid=seen.incarnation))
+            else:
+                self._over(seen, why)
         elif seen.stuck is not None:
             self.held[seen.group, seen.pod] = (EventReason.PODS_NOT_STARTING, f"pod {seen.name}: {seen.stuck}")
-        elif seen.address is not None and seen.leaving is None:
+        elif seen.address is not None:
             self.held.pop((seen.group, seen.pod), None)
             zone = self._nodes.zone(seen.node, self._pods.spec.placement.spread_over)
             up = AgentUp(seen.group, seen.incarnation, seen.address, zone, seen.pod)
+            self._up.add(seen.uid)
             self._once(seen, "up", up, seen.address)
+
+    def _known(self, seen: Seen) -> bool:
+        """Whether the coordinator has ever heard of it."""
+        return seen.uid in self._up or self._members.get(seen.group) == seen.incarnation
+
+    def _over(self, seen: Seen, why: str) -> None:
+        """It is no more, or, if the coordinator has not heard of it yet, it will never be."""
+        if self._known(seen):
+            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, why, seen.pod))
+        else:
+            self._once(seen, "gone", AgentNotStarted(seen.group, why, seen.pod))
+
+    def _must_go(self, seen: Seen) -> str | None:
+        """Why its group is to leave, if it is (field cases F32, F36); what we delete ourselves has left already."""
+        if seen.incarnation in self._doomed | self._leaving:
+            return None
+        if seen.leaving is not None:
+            return f"pod {seen.name}: {seen.leaving}"
+        return self._nodes.trouble(seen.node)
 
     def _exited(self, seen: Seen) -> wire.Exited:
         code = seen.exit_code

@@ -121,7 +121,8 @@ class Job:
         await remove_pods(self._around.cluster, self.key)
         text = "runPolicy.suspend is set: there are no pods"
         await record.write_status(self._said(ConditionType.SUSPENDED, EventReason.SUSPENDED, text))
-        await self._change()
+        while not self._going and isinstance(spec := self._spec(), Spec) and spec.run_policy.suspend:
+            await self._change()
 
     async def _change(self) -> None:
         self._changed.clear()
@@ -143,6 +144,8 @@ class Job:
                 if isinstance(now, Spec) and now.run_policy != spec.run_policy:
                     self.training.policy(now.run_policy)
             running.result()
+            if self.training.suspended:
+                await remove_pods(self._around.cluster, self.key)
         finally:
             running.cancel()
             await asyncio.wait({running})

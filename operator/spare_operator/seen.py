@@ -35,6 +35,8 @@ class Seen:
     """Where its agent listens, once its container runs."""
     leaving: str | None
     """Why it is going (evicted, drained, deleted); None while it is not. It is still there."""
+    grace: float | None
+    """Seconds that it has from its deletion on, where it is being deleted."""
     deleting: bool
     """It has a deletionTimestamp."""
     ended: str | None
@@ -68,6 +70,7 @@ def read_pod(body: Body, port: int) -> Seen | None:
         node=spec.get("nodeName") or "",
         address=_address(status, trainer, port),
         leaving=_leaving(meta, status),
+        grace=meta.get("deletionGracePeriodSeconds"),
         deleting=bool(meta.get("deletionTimestamp")),
         ended=_ended(status, trainer),
         exit_code=((trainer.get("state") or {}).get("terminated") or {}).get("exitCode"),

@@ -8,11 +8,14 @@ import logging
 import math
 from typing import Any
 
+from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.api.spec import RunPolicy, Spec
 from spare.control.config import Config
 from spare.control.record import read_document
-from spare.control.state import State
+from spare.control.resume import going_on
+from spare.control.signal import Suspend
+from spare.control.state import JobState, State
 from spare.coordinator.actor import Coordinator
 from spare.planner import recommended_redundancy
 from spare_operator.backend import KubernetesBackend
@@ -25,6 +28,8 @@ from spare_operator.surroundings import Fenced, Surroundings
 
 logger = logging.getLogger(__name__)
 
+SUSPEND_PATIENCE = 600.0
+"""Seconds that the groups get to finish a step and save it: nobody presses, and a step may be long."""
 LOOK = 1.0
 """Seconds between two looks at the job's deadline."""
 CREATE_BACKOFF = 1.0
@@ -43,6 +48,12 @@ class Training:
         self._reporter = Reporter(around, key, record, generation, self._state)
         self._changed = asyncio.Event()
 
+    @property
+    def suspended(self) -> bool:
+        """Whether it stopped in good order, to be gone on with."""
+        state = self._state()
+        return state is not None and state.job is JobState.SUSPENDED
+
     def pod(self, body: Body, *, deleted: bool) -> None:
         """Take note of a pod."""
         if self._backend is not None:
@@ -55,6 +66,8 @@ class Training:
 
     def policy(self, policy: RunPolicy) -> None:
         """The run policy was changed."""
+        if policy.suspend and not self._policy.suspend and self.coordinator is not None:
+            self.coordinator.emit(Suspend("runPolicy.suspend is set", SUSPEND_PATIENCE))
         self._policy = policy
         self._changed.set()
 
@@ -71,7 +84,9 @@ class Training:
         secret = await credentials(around.cluster, self._key)
         template = self._record.body["spec"]["template"]
         recorded = self._record.plan
-        members = {m.group: m.uid for m in read_document(recorded)[0].members} if recorded else {}
+        if recorded is not None and read_document(recorded)[1].exit_code == ExitCode.SIGTERM:
+            recorded = going_on(recorded)  # it was suspended, and is not any more
+        members = _members(recorded) if recorded is not None else {}
         self._backend = KubernetesBackend(
             around.cluster,
             Pods(self._key, spec, template, around.agent_port),
@@ -132,6 +147,13 @@ class Training:
             text = f"it ran longer than runPolicy.activeDeadlineSeconds ({self._policy.active_deadline_seconds})"
             self._reporter.end = EventReason.DEADLINE_EXCEEDED
             coordinator.stop(text)
+
+
+def _members(recorded: str) -> dict[int, str]:
+    """The incarnations that the record counts on."""
+    plan, kept = read_document(recorded)
+    past = dict(kept.past)
+    return {m.group: m.uid for m in plan.members if m.uid not in past.get(m.group, ())}
 
 
 def config_of(key: JobKey, spec: Spec) -> Config:

@@ -65,14 +65,33 @@ def silence(state: State, here: Group, now: float) -> float:
 def _silent_agents(turn: Turn) -> None:
     state, now = turn.state, turn.now
     silent = [g for g in state.live if silence(state, state.groups[g], now) > turn.config.dead_after]
+    silent = _with_their_nodes(turn, silent)
     if not silent:
         if state.blind and not any(_unheard(state, g) for g in state.live):
             turn.set(blind=frozenset())
         return
     if not _own_network(turn, silent):
         for group in silent:
-            quiet = silence(state, state.groups[group], now)
-            turn.lose(group, f"its agent was silent for {quiet:.1f} s", now - quiet)
+            quiet, node = silence(state, state.groups[group], now), _node(state.groups[group])
+            where = f"node {node}: " if node else ""
+            turn.lose(group, f"{where}its agent was silent for {quiet:.1f} s", now - quiet)
+
+
+def _node(here: Group) -> str:
+    """The node that its first pod is on; empty where there are none."""
+    return here.zone[2] if len(here.zone) > 2 else ""
+
+
+def _with_their_nodes(turn: Turn, silent: list[int]) -> list[int]:
+    """The silent ones, and who was on the same node and has missed its heartbeats as well: a node's death is one loss,
+    though its agents spoke last at different moments of a heartbeat (field case F05)."""
+    state, late = turn.state, 1.5 * turn.config.heartbeat
+    nodes = {_node(state.groups[g]) for g in silent} - {""}
+    return [
+        g
+        for g in state.live
+        if g in silent or (_node(state.groups[g]) in nodes and silence(state, state.groups[g], turn.now) > late)
+    ]
 
 
 def _unheard(state: State, group: int) -> bool:

@@ -45,9 +45,12 @@ def note(turn: Turn, signal: Signal) -> None:
             turn.set(interrupted=turn.state.interrupted or reason)
         case Suspend(reason, grace):
             halt.asked(turn, reason, turn.now + grace)
-        case DrainGroup(group, reason, grace, again):
-            if 0 <= group < turn.config.groups:
-                leave.drain(turn, group, reason, grace, again)
+        case DrainGroup(group, reason, grace, again, uid):
+            if 0 <= group < turn.config.groups and uid in ("", turn.group(group).uid):
+                if uid and turn.group(group).state in (GroupState.STARTING, GroupState.READY):
+                    gone(turn, group, reason, turn.now)  # what is going is never admitted (field case F03)
+                else:
+                    leave.drain(turn, group, reason, grace, again)
         case Pushed(epoch):
             recovery.pushed(turn, epoch)
         case Refused(group, why):

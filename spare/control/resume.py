@@ -16,7 +16,7 @@ from spare.control.config import Config
 from spare.control.decide import Decision, begin
 from spare.control.plan import Plan
 from spare.control.rank import fresh_pods, fresh_ranks
-from spare.control.record import Kept, read_document
+from spare.control.record import Kept, document, read_document
 from spare.control.saving import Restarting
 from spare.control.state import Group, GroupState, JobState, State
 
@@ -73,6 +73,31 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
     actions = tuple(DeleteGroup(group, uid) for group, uids in kept.past for uid in uids if uid not in leaving)
     wake = min((here.retry for here in groups if here.retry is not None), default=math.inf)
     return Decision(state, actions, f"going on with plan {plan.epoch} after step {kept.step}", wake)
+
+
+def going_on(recorded: str) -> str:
+    """The record of a job that was suspended, as that of one whose groups all begin again where it stopped.
+
+    Epochs go on, so nobody of before can be taken for one of after.
+
+    Raises:
+        ValueError: as `resume`.
+    """
+    plan, kept = read_document(recorded)
+    past = {group: set(uids) for group, uids in kept.past}
+    for member in plan.members:
+        past.setdefault(member.group, set()).add(member.uid)
+    fresh = replace(
+        kept,
+        exit_code=None,
+        verdict="",
+        finishing=False,
+        joining=(),
+        attempts=(),
+        past=tuple((group, tuple(sorted(uids))) for group, uids in sorted(past.items())),
+        restarting=(kept.step, "it was suspended"),
+    )
+    return document(plan, fresh)
 
 
 def _group(config: Config, plan: Plan, kept: Kept, number: int, now: float) -> Group:

@@ -91,6 +91,8 @@ class DrainGroup:
     """Seconds until it must have left; None: what its agent was started with."""
     again: bool = True
     """Start another incarnation in its place."""
+    uid: str = ""
+    """Which incarnation is meant; empty: the present one, whichever that is."""
 
 
 @dataclass(frozen=True)

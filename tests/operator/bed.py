@@ -204,7 +204,8 @@ class Bed:
         usable = [n for n in usable if n not in self.dead_nodes] or ["node-0"]
         self._count += 1
         self.api.patch(*key, spec={"nodeName": usable[self._count % len(usable)]}, status={"phase": "Pending"})
-        asyncio.get_running_loop().call_later(self.start_delay, self._spawn, self._start(key, self._count))
+        number = self._count
+        asyncio.get_running_loop().call_later(self.start_delay, lambda: self._spawn(self._start(key, number)))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -219,7 +220,7 @@ class Bed:
             if part in key[2]:
                 state = {"waiting": {"reason": reason, "message": f"{reason} of the kubelet"}}
                 self._status(key, phase="Pending", containerStatuses=[{"name": "trainer", "state": state}])
-                asyncio.get_running_loop().call_later(5.0, self._spawn, self._start(key, number))
+                asyncio.get_running_loop().call_later(5.0, lambda: self._spawn(self._start(key, number)))
                 return
         address = f"127.{1 + number // 62500}.{number // 250 % 250}.{1 + number % 250}"
         env = {v["name"]: v.get("value", "") for v in pod["spec"]["containers"][0]["env"]}
