@@ -87,6 +87,16 @@ bench-steady: $(STAMP) ## a step without failures against plain DDP, both reduct
 bench-fleet: $(STAMP) ## one coordinator and 1,000 agents on sockets, and 10,000 in virtual time
 	$(BIN)/python benchmarks/fleet.py
 
+PEERS := .venv-peers
+.PHONY: bench-peers
+bench-peers: $(STAMP) $(PEERS)/.complete ## the same job under DDP, torchrun elastic, torchft and ours (12 minutes)
+	$(BIN)/python benchmarks/peers/run.py --peers $(abspath $(PEERS))/bin/python --docs docs
+
+$(PEERS)/.complete: benchmarks/peers/requirements.txt
+	[[ -x $(PEERS)/bin/python ]] || "$(PYTHON)" -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet $(FIND_LINKS) --requirement benchmarks/peers/requirements.txt
+	@touch $@
+
 .PHONY: simulate-paper
 simulate-paper: $(STAMP) ## the paper's table and figures, and ours beside them, into docs/ (15 minutes on one core)
 	$(BIN)/spare simulate paper --runs 3
@@ -116,5 +126,5 @@ ci: ## what the continuous integration runs
 
 .PHONY: clean
 clean: ## remove what was built; keeps nothing but the sources
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

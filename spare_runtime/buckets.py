@@ -38,11 +38,11 @@ def cut(flats: Sequence[Flat], tail: int) -> list[Bucket]:
     for number in [*(i for i in range(len(flats)) if i != tail), tail]:
         flat = flats[number]
         size, start, offset, parameters = flat.local.element_size(), 0, 0, list[torch.nn.Parameter]()
-        for p in flat.parameters:
-            if parameters and (offset + p.numel() - start) * size > (_CAP if buckets else _FIRST):
+        for p, view in zip(flat.parameters, flat.views, strict=True):
+            if parameters and (offset + view.numel() - start) * size > (_CAP if buckets else _FIRST):
                 buckets.append(Bucket(number, start, offset, tuple(parameters)))
                 start, parameters = offset, []
-            offset += p.numel()
+            offset += view.numel()
             parameters.append(p)
         buckets.append(Bucket(number, start, flat.local.numel(), tuple(parameters)))
     return buckets

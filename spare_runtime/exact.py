@@ -217,7 +217,9 @@ class ExactBuffers(Buffers):
         return tuple(self._slots)
 
     def take_scales(self, scales: Sequence[int]) -> None:
-        self._slots = list(scales)
+        """As declared. A checkpoint of floating sums has none: the first step's guess stays."""
+        if scales:
+            self._slots = list(scales)
 
     def apply(self, scale: float) -> None:
         """As declared. A parameter that any micro-batch had an inf or a NaN for gets NaN throughout: which of its

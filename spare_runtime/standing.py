@@ -22,6 +22,7 @@ from spare_runtime.ledger import Ledger
 from spare_runtime.meeting import Meeting
 from spare_runtime.membership import Membership
 from spare_runtime.surroundings import REAL, Surroundings
+from spare_runtime.telling import Commits, begun_again
 from spare_runtime.training import Training
 from spare_runtime.transfer import Transfer
 
@@ -34,12 +35,6 @@ FAILED: Final = 2
 Said = list[tuple[int, ...]]
 """What each rank of a group said in an agreement, by rank."""
 T = TypeVar("T")
-
-
-def begun_again(step: int, why: tuple[str, ...]) -> str:
-    """Why a step is computed again, for people."""
-    more = f", and {len(why) - 1} more" if len(why) > 1 else ""
-    return f"spare: step {step} is begun again: {why[0]}{more}"
 
 
 class Standing(ABC):
@@ -65,6 +60,7 @@ class Standing(ABC):
         self._why = ""
         self._store = around.store(env.bind, env.token)
         self.line = around.line(env, self.membership.on_plan, self.membership.on_finish)
+        self._commits = Commits(self.line, around.clock)
         self.keeper = Keeper(env, env.rank, env.ranks, around.clock)
         self.keeper.attach(self.line)
         self.line.on_save, self.line.checkpoints = self.keeper.on_save, self.keeper.names()
@@ -187,8 +183,7 @@ class Standing(ABC):
         line.step, line.micros, line.phase = self.training.committed, 0, "compute"
         if self._loss is not None:  # each rank's own is that of its part of the group's work
             self.training.loss = self._loss
-        loss = self.training.loss
-        line.send(line.report(wire.Committed, step=line.step, loss=loss, computed=computed))
+        self._commits.tell(line.step, self.training.loss, computed)
 
     def _load(self, meeting: Meeting) -> None:
         """Wait for the training state and take it over.

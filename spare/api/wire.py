@@ -209,14 +209,14 @@ class Running(_Report):
 
 
 class Committed(_Report):
-    """The group has committed a step; `step` counts the committed ones."""
+    """The group has committed steps; `step` counts the committed ones. Of many short ones not each is reported."""
 
     kind: Literal["committed"] = "committed"
     step: int
     loss: float | None = None
     """Mean over the step's micro-batches; the same on every group."""
     computed: int = 0
-    """Micro-batches that this group computed for it."""
+    """Micro-batches that this group computed for it, and for those before it that were not reported."""
 
 
 class Suspect(_Report):

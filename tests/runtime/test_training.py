@@ -261,3 +261,16 @@ def test_a_joiner_takes_over_the_scales() -> None:
     assert (joiner.committed, joiner.begun_again) == (0, 1)
     assert donor.facts(0).checksum == joiner.facts(0).checksum
     assert joiner.facts(1).reduction == "exact"
+
+
+def test_a_state_of_the_other_reduction_can_be_gone_on_from() -> None:
+    """A checkpoint of floating sums has no scales, one of exact sums has some too many."""
+    plain, fixed = training(model()), exact()
+    before = fixed.buffers.scales()
+    fixed.load(plain.state())
+    plain.load(fixed.state())
+
+    assert fixed.buffers.scales() == before
+    compute(fixed, 0, 1.0)
+    reduce(fixed)
+    assert not fixed.must_begin_again()
