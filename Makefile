@@ -58,6 +58,7 @@ format: $(STAMP) ## put the code into the form that lint asks for
 .PHONY: docs
 docs: $(STAMP) ## write the documents that are made from code
 	$(BIN)/python -c 'from spare.api.exit_codes import document; print(document(), end="")' > docs/exit-codes.md
+	$(BIN)/python -c 'from spare.api.reference import document; print(document(), end="")' > docs/api-reference.md
 
 .PHONY: manifests
 manifests: $(STAMP) ## write the custom resource definition, which is made from code
@@ -111,14 +112,17 @@ SEEDS ?= 10000
 chaos: $(STAMP) ## the protocol under SEEDS random failures, simulated: SEEDS=10000 make chaos
 	$(BIN)/python -m tests.chaos $(SEEDS)
 
+.PHONY: images
+images: $(STAMP) ## build the images of operator and trainer
+	images/build
+
 .PHONY: e2e
-e2e: ## the tests that need a Kubernetes cluster (KUBECONFIG)
-	@if [[ -d tests/e2e ]]; then $(MAKE) --no-print-directory run-e2e; \
-	else echo "There are no cluster tests yet: they arrive with the operator."; fi
+e2e: $(STAMP) ## cluster, images and the tests that need them; on the cluster of KUBECONFIG if that is set
+	hack/kind/e2e
 
 .PHONY: run-e2e
 run-e2e: $(STAMP)
-	$(BIN)/pytest -m kind tests/e2e
+	$(BIN)/pytest -m kind --durations=10 tests/e2e
 
 .PHONY: ci
 ci: ## what the continuous integration runs

@@ -7,7 +7,8 @@ RUN --mount=type=bind,source=operator-wheels,target=/wheels \
     /opt/spare/bin/python -m pip install --no-cache-dir --no-compile --no-index --find-links /wheels -r /wheels/requirements.txt
 RUN --mount=type=bind,source=project-wheel,target=/project \
     /opt/spare/bin/python -m pip install --no-cache-dir --no-compile --no-index --no-deps /project/*.whl
-RUN --mount=type=bind,source=trim,target=/trim sh /trim /opt/spare
+# Nothing here colours program text, and nobody asks for the time in Vienna.
+RUN --mount=type=bind,source=trim,target=/trim sh /trim /opt/spare pygments tzdata
 
 FROM ${BASE}
 ARG VERSION

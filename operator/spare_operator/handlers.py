@@ -64,6 +64,9 @@ async def watch(
         clusterwide=not namespaces,
         namespaces=list(namespaces),
         standalone=True,
+        # Of no effect without peers; by itself kopf asks for our user's name, and in our image there is none. Its type
+        # for it is not public.
+        identity=names.OPERATOR,  # type: ignore[arg-type]
         stop_flag=stop,
     )
     await kopf.run_tasks(tasks, ignored=_All())

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from spare.api import reference
 from spare.api.crd import NAME, crd, document, schema
 from spare.api.explain import fields
 from spare.api.job import load_job
@@ -111,3 +112,13 @@ def test_conditions_are_merged_by_type() -> None:
     for column in crd()["spec"]["versions"][0]["additionalPrinterColumns"]:
         head = column["jsonPath"].partition("[?")[0]
         assert head in paths or head == ".metadata.creationTimestamp"
+
+
+def test_the_reference_is_made_from_the_schema() -> None:
+    """`make docs` writes it; every field, condition and reason is in it."""
+    text = (ROOT / "docs" / "api-reference.md").read_text()
+
+    assert text == reference.document()
+    for path, _ in every(schema()):
+        if path.startswith((".spec.", ".status.")) and not path.endswith("[]"):
+            assert f"| `{path.rpartition('.')[2]}` |" in text, path

@@ -110,6 +110,16 @@ def test_watch_timeouts_are_values_and_in_order() -> None:
         assert f"--watch-{flag}-timeout={values[name]}" in arguments
 
 
+def test_alerts_are_about_metrics_that_exist() -> None:
+    """A renamed metric must not leave an alert that never fires."""
+    text = (CHART / "templates" / "monitoring.yaml").read_text()
+    asked = {name for line in re.findall(r"expr: (.*)", text) for name in re.findall(r"spare_[a-z_]+", line)}
+    told = (ROOT / "operator" / "spare_operator" / "metrics.py").read_text()
+
+    assert len(asked) >= 5
+    assert {name for name in asked if f'"{name.removesuffix("_total")}"' not in told} == set()
+
+
 def test_nothing_needs_a_webhook() -> None:
     """No webhook, no certificate of it, no finalizer: what is installed holds nobody up (field cases F40, F52)."""
     for folder in (CHART, MANIFESTS):

@@ -1,0 +1,128 @@
+"""What is installed, before it is: chart and manifests say the same, and each switch does what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.install import ROOT
+from tests.e2e.kubectl import CallFailed, call
+
+CHART = ROOT / "charts" / "spare"
+CLUSTER_WIDE = {"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def objects(text: str) -> Objects:
+    """By kind and name, without the marks that Helm puts on what it manages."""
+    found: Objects = {}
+    for body in yaml.safe_load_all(text):
+        if not body:
+            continue
+        meta = body["metadata"]
+        for label in ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"):
+            meta.get("labels", {}).pop(label, None)
+        meta.get("annotations", {}).pop("helm.sh/resource-policy", None)
+        if not meta.get("annotations", True):
+            del meta["annotations"]
+        found[body["kind"], meta["name"]] = body
+    return found
+
+
+def chart(namespace: str, *values: str) -> Objects:
+    """What `helm install spare` would make."""
+    arguments = [part for value in values for part in ("--set", value)]
+    return objects(call("helm", "template", "spare", str(CHART), "-n", namespace, "--kube-version", "1.34", *arguments))
+
+
+@pytest.mark.parametrize(
+    ("overlay", "namespace", "values"),
+    [
+        ("cluster", "spare-system", ()),
+        ("single-namespace", "spare", ("rbac.cluster=false", "crd.install=false")),
+    ],
+)
+def test_chart_and_manifests_make_the_same_objects(overlay: str, namespace: str, values: tuple[str, ...]) -> None:
+    """Whoever installs by kustomize gets what whoever installs by Helm gets; only the namespace itself is extra."""
+    manifests = objects(call("kubectl", "kustomize", str(ROOT / "manifests" / "overlays" / overlay)))
+    manifests.pop(("Namespace", namespace), None)
+
+    assert chart(namespace, *values) == manifests
+
+
+def test_the_chart_has_no_lint() -> None:
+    """Warnings are errors."""
+    call("helm", "lint", "--strict", str(CHART))
+
+
+def test_one_namespace_needs_no_right_beyond_it() -> None:
+    """`rbac.cluster=false`: Roles only (field case F60); the definition may be installed by somebody else."""
+    made = chart("team-a", "rbac.cluster=false", "crd.install=false")
+
+    assert not {kind for kind, _ in made} & CLUSTER_WIDE
+    assert {body["metadata"]["namespace"] for body in made.values()} == {"team-a"}
+    container = made["Deployment", "spare-operator"]["spec"]["template"]["spec"]["containers"][0]
+    assert "--no-nodes" in container["args"]
+    assert "SPARE_OPERATOR_NAMESPACES" in {each["name"] for each in container["env"]}
+
+
+def test_the_definition_outlives_the_release() -> None:
+    """An uninstall must not delete every job with the definition; who wants that says so."""
+    text = call("helm", "template", "spare", str(CHART), "--kube-version", "1.34")
+    dropped = call("helm", "template", "spare", str(CHART), "--kube-version", "1.34", "--set", "crd.keep=false")
+
+    assert "helm.sh/resource-policy: keep" in text
+    assert "resource-policy" not in dropped
+
+
+def test_every_switch_switches() -> None:
+    """What needs the Prometheus operator is off; what can be switched off goes."""
+    usual = set(chart("spare-system"))
+    more = set(chart("spare-system", "podMonitor.enabled=true", "prometheusRule.enabled=true"))
+    less = set(
+        chart(
+            "spare-system",
+            *("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false", "rbac.aggregate=false"),
+            "crd.install=false",
+        )
+    )
+
+    assert more - usual == {("PodMonitor", "spare-operator"), ("PrometheusRule", "spare-operator")}
+    assert {kind for kind, _ in usual - less} == {
+        *("PodDisruptionBudget", "NetworkPolicy", "ClusterRole", "CustomResourceDefinition")
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("replica=1", "replica"),
+        ("watch.server=soon", "want number"),
+        ("watch.client=60", "watch.client must be longer than watch.server"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+    ],
+)
+def test_wrong_values_are_refused(value: str, said: str) -> None:
+    """Before anything is installed, naming the value."""
+    with pytest.raises(CallFailed) as caught:
+        chart("spare-system", value)
+
+    assert said in caught.value.text
+
+
+def test_the_operator_runs_under_the_restricted_standard(tmp_path: Path) -> None:
+    """Non-root, no rights, a read-only root; the key of a job passes through memory only."""
+    pod = chart("spare-system")["Deployment", "spare-operator"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert [volume["emptyDir"]["medium"] for volume in pod["volumes"]] == ["Memory"]

@@ -1,0 +1,83 @@
+"""Every sample of manifests/samples runs to its end as it stands, under the published chart (field case F51)."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.e2e.install import ROOT, Images, Release, operator_log
+from tests.e2e.jobs import integers, kill_group, pods_of, told, wait_condition, wait_step
+from tests.e2e.kubectl import Body, Namespace, call
+from tests.e2e.ledgers import check_exact
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+def sample(name: str, images: Images) -> list[Body]:
+    """The objects of a sample, with the image that the nodes have."""
+    text = (ROOT / "manifests" / "samples" / f"{name}.yaml").read_text()
+    bodies = [each for each in yaml.safe_load_all(text) if each]
+    for body in bodies:
+        if body["kind"] == "SPAReJob":
+            body["spec"]["template"]["spec"]["containers"][0]["image"] = images.trainer
+    return bodies
+
+
+def restrict(namespace: Namespace) -> None:
+    """From here on the namespace lets in only what keeps to the strictest of the pod security standards."""
+    call("kubectl", "label", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=restricted")
+
+
+def test_the_smallest_job_loses_a_group_and_proves_that_nothing_was_lost(namespace: Namespace, images: Images) -> None:
+    """In a restricted namespace a pod is killed in mid-run and replaced; the job checks its own weights."""
+    restrict(namespace)
+    namespace.apply(*sample("integers-small", images))
+    wait_condition(namespace, "integers-small", "Running", 120)
+    wait_step(namespace, "integers-small", 10, 60)
+    before = {pod["metadata"]["uid"] for pod in pods_of(namespace, "integers-small")}
+
+    killed = kill_group(namespace, "integers-small", 1)
+
+    wait_condition(namespace, "integers-small", "Degraded", 60)
+    done = wait_condition(namespace, "integers-small", "Complete", 240)
+    assert (done["step"], done["masked"], done["restarts"]) == (100, 1, 0)
+    assert "1" in done["lastReorder"]["reason"]
+    assert done["groups"]["desired"] == 4
+    survivors = {pod["metadata"]["uid"] for pod in namespace.all("pod")} & before
+    assert len(survivors) == 3, f"{killed} was killed; {told(namespace, 'integers-small')}"
+    columns = namespace.kubectl("get", "spj", "integers-small").split()
+    assert columns[:8] == ["NAME", "STATE", "GROUPS", "DEPTH", "STEP", "EPOCH", "RESTARTS", "AGE"]
+    assert columns[9] == "Complete"
+
+
+def test_a_loss_on_a_cluster_is_masked_as_on_one_machine(namespace: Namespace, images: Images) -> None:
+    """All ledgers, from all nodes, audited together: each micro-batch once, nothing computed again by a survivor."""
+    namespace.apply(integers("loss", images.trainer, namespace, steps=80))
+    wait_condition(namespace, "loss", "Running", 120)
+    wait_step(namespace, "loss", 10, 60)
+
+    kill_group(namespace, "loss", 2)
+
+    wait_condition(namespace, "loss", "Complete", 240)
+    check_exact(namespace, images.trainer, steps=80)
+
+
+@pytest.mark.parametrize(("name", "steps"), [("gpt", 30), ("spares", 100)])
+def test_samples_complete(name: str, steps: int, namespace: Namespace, images: Images) -> None:
+    """As they stand, in a restricted namespace."""
+    restrict(namespace)
+    namespace.apply(*sample(name, images))
+
+    done = wait_condition(namespace, name, "Complete", 400)
+
+    assert (done["step"], done["restarts"]) == (steps, 0)
+
+
+def test_nothing_was_forbidden(operator: Release) -> None:
+    """After all of the above, under the chart's own roles: no refusal in any replica's log (field case F50)."""
+    log = operator_log(operator.namespace)
+
+    assert "leading as" in log
+    assert "Forbidden" not in log
+    assert " 403" not in log
+    assert "Traceback" not in log
