@@ -2,6 +2,7 @@
 
 SpareError
 |- CollectiveFailed     a reduction, barrier or connection failed: answered by a regroup, never shown to the user
+|- JobEnded             the job has ended well meanwhile: answered by leaving, never shown to the user
 |- Superseded           a newer plan came while waiting: answered by acting on it, never shown to the user
 |- RendezvousTimeout    nobody to meet within the deadline
 |- PlanTimeout          no plan came within the deadline
@@ -30,6 +31,10 @@ class CollectiveFailed(SpareError):
     def __init__(self, what: str, error: str, unreachable: tuple[int, ...] = ()) -> None:
         super().__init__(f"{what}: {error}")
         self.unreachable = unreachable
+
+
+class JobEnded(SpareError):
+    """All have committed the last step: no plan will come any more."""
 
 
 class Superseded(SpareError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import traceback
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from spare.api import wire
 from spare_runtime.checkpoint.keeper import LAST_DEADLINE
 from spare_runtime.config import Environment
-from spare_runtime.errors import SessionMisuse, SpareError
+from spare_runtime.errors import JobEnded, SessionMisuse, SpareError
 from spare_runtime.ledger import Ledger
 from spare_runtime.meeting import Meeting
 from spare_runtime.micro import Micro
@@ -116,19 +117,22 @@ class Member(Regrouping):
 
     def finish(self) -> None:
         """After the last step: stay reachable until everybody has committed it."""
+        self.training.todo = 0
+        with contextlib.suppress(JobEnded):  # a joiner may still be met after all have said that they are done
+            while not self._ended():
+                self.regroup("after the last step")
+        self.line.flush(FLUSH_DEADLINE)
+
+    def _ended(self) -> bool:
+        """Say that the last step is committed, and wait: for the end, or for a plan."""
+        if not self._loaded_at_the_end():
+            return False
         line, training = self.line, self.training
-        training.todo = 0
-        while True:
-            if not self._loaded_at_the_end():
-                continue
-            self.save(LAST_DEADLINE)
-            line.phase = "done"
-            sha = training.digest()
-            line.send(line.report(wire.Done, step=training.committed, digest=sha, loss=training.loss))
-            if self.membership.wait_for_end(PLAN_DEADLINE):
-                break
-            self.regroup("after the last step")
-        line.flush(FLUSH_DEADLINE)
+        self.save(LAST_DEADLINE)
+        line.phase = "done"
+        sha = training.digest()
+        line.send(line.report(wire.Done, step=training.committed, digest=sha, loss=training.loss))
+        return self._any(self.membership.wait_for_end(PLAN_DEADLINE))
 
     def _loaded_at_the_end(self) -> bool:
         """A joiner that came after the last step still needs the state: it says what it ends with."""
@@ -136,10 +140,7 @@ class Member(Regrouping):
         if self._transfer is None or meeting is None:
             return True
         came, _ = self._try(lambda: self._load(meeting))
-        if self._all_done(came, regroup=False):
-            return True
-        self.regroup("after the last step")
-        return False
+        return self._all_done(came, regroup=False)
 
     def tell_error(self, error: Exception | SystemExit, hand: Micro | None) -> None:
         """Tell the coordinator what the training script raised."""

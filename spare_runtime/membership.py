@@ -63,9 +63,11 @@ class Membership:
                 self._changed.notify_all()
 
     def on_finish(self) -> None:
-        """The job has ended well."""
+        """The job has ended well: all have committed the last step, and who still meets others meets nobody."""
         with self._changed:
             self.finished = True
+            if self.meeting is not None:
+                self.meeting.interrupt()
             self._changed.notify_all()
 
     # --- the main thread --------------------------------------------------------------------------------------------
@@ -89,18 +91,19 @@ class Membership:
         with self._changed:
             self._waiting = False
 
-    def next_plan(self, deadline: float, what: str, least: int = 0) -> wire.Plan:
+    def next_plan(self, deadline: float, what: str, least: int = 0) -> wire.Plan | None:
         """The plan to act on, waiting for it: one of at least the epoch `least`, that another rank of this group has.
+        None: the job has ended well meanwhile, none will come.
 
         Raises:
             PlanTimeout: none came within `deadline` seconds.
         """
         with self._changed:
             newer = f"a plan {f'of epoch {least}' if least else f'newer than epoch {self.epoch}'}, {what}"
-            self._wait(lambda: self._pending is not None and self._pending.epoch >= least, deadline, newer)
-            plan = self._pending
-            assert plan is not None
-            return plan
+            self._wait(
+                lambda: self.finished or (self._pending is not None and self._pending.epoch >= least), deadline, newer
+            )
+            return None if self.finished else self._pending
 
     def act_on(self, plan: wire.Plan) -> None:
         """Run under this plan. From now on, until `go_on`, any newer one supersedes it.
@@ -138,7 +141,7 @@ class Membership:
         """The meeting that `on_plan` must interrupt from now on."""
         with self._changed:
             self.meeting = meeting
-            if self._pending is not None:
+            if self._pending is not None or self.finished:
                 meeting.interrupt()
 
     def go_on(self) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from spare.api import wire
 from spare.planner import Placement, WipeOut
 from spare_runtime.checkpoint.keeper import LAST_DEADLINE
-from spare_runtime.errors import Departed, SessionMisuse, StateDiverged, StateLost
+from spare_runtime.errors import Departed, JobEnded, SessionMisuse, StateDiverged, StateLost
 from spare_runtime.regroup import Facts, Outcome, outcome
 from spare_runtime.standing import FLUSH_DEADLINE, Said, Standing
 from spare_runtime.transfer import Offer
@@ -19,11 +19,19 @@ PLAN_DEADLINE = 3600.0
 be away, and a failure meanwhile waits (design, section 4, rule 5)."""
 
 
+_ENDED = -1
+"""In place of a plan's epoch: the job has ended well."""
+
+
 class Regrouping(Standing):
     """How a rank goes from one plan to the next."""
 
     def regroup(self, why: str) -> None:
-        """Act on the plan at hand, or wait for one, until the members of one plan have met."""
+        """Act on the plan at hand, or wait for one, until the members of one plan have met.
+
+        Raises:
+            JobEnded, Departed: there is nothing to go on with.
+        """
         while True:
             plan = self._next_plan(why)
             began = self._around.clock()
@@ -58,7 +66,9 @@ class Regrouping(Standing):
         least = 0
         while True:
             plan = self.membership.next_plan(PLAN_DEADLINE, why, least)
-            epochs = {epoch for (epoch,) in self._agree(plan.epoch)}
+            epochs = {epoch for (epoch,) in self._agree(_ENDED if plan is None else plan.epoch)}
+            if plan is None or _ENDED in epochs:
+                raise JobEnded(f"the job ended before there was a plan, {why}")
             if len(epochs) == 1:
                 break
             least = max(epochs)

@@ -20,8 +20,15 @@ POINTS = (
     "loading the state",
     "taking over the first parameters",
     "between",
+    "reduced",
+    "committed",
 )
-"""Where a worker waits: it can be hit in each."""
+"""Where a worker waits or passes: it can be hit in each."""
+STORM = (
+    *("the reduction", "the commit barrier", "reduced", "committed", "the exchange"),
+    *("loading the state", "connecting to the other groups"),
+)
+"""Points of the protocol."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ KINDS: dict[str, float] = {
 def draw(rng: random.Random, shape: Shape) -> tuple[Fault, ...]:
     """A seed's mishaps: few or many, alone or close together."""
     faults: list[Fault] = []
+    if rng.random() < 0.4:
+        return _storm(rng, shape)
     count = rng.choice((0, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 8))
     kinds, weights = list(KINDS), list(KINDS.values())
     at, length = 0.0, shape.steps * (shape.micro_batches * shape.compute + 0.01)
@@ -83,6 +92,20 @@ def draw(rng: random.Random, shape: Shape) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
+def _storm(rng: random.Random, shape: Shape) -> tuple[Fault, ...]:
+    """Several mishaps at points of the protocol, all lying in wait from one moment on: they meet within one step."""
+    at = 0.05 + rng.random() * shape.steps * (shape.micro_batches * shape.compute + 0.01)
+    kinds = ["kill worker", "kill worker", "glitch", "glitch", "kill agent", "vanish", "freeze worker", "cut peers"]
+    kinds += ["kill coordinator", "cut control", "delete pod"]
+    faults = []
+    for _ in range(rng.randint(1, 5)):
+        group, other = rng.sample(range(shape.groups), 2)
+        seconds = rng.choice((0.003, 0.02, 0.3, 6.0)) * (0.5 + rng.random())
+        faults.append(Fault(rng.choice(kinds), at, rng.choice(STORM), group, other, seconds))
+        at += rng.choice((0.0, 0.0, 0.05, 1.0))
+    return tuple(faults)
+
+
 class Mishaps:
     """Carries faults out in a world."""
 
@@ -93,7 +116,7 @@ class Mishaps:
         for fault in faults:
             self.core.note("fault", f"planned: {fault}")
             self.core.at(fault.at, world.site.world, self._due, (fault,))
-        world.on_wait = self._waits
+        world.on_point = self._comes_to
         recorded = world.site.on_record
 
         def on_record(text: str) -> None:
@@ -110,7 +133,7 @@ class Mishaps:
         else:
             self._armed.append(fault)
 
-    def _waits(self, worker: SimWorker, point: str) -> None:
+    def _comes_to(self, worker: SimWorker, point: str) -> None:
         for fault in tuple(self._armed):
             if (fault.group, fault.point) == (worker.env.group, point):
                 self._armed.remove(fault)

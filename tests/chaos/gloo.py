@@ -90,11 +90,14 @@ class Mesh:
         return op
 
     def left(self, meeting: SimMeeting) -> None:
-        """A member's connections are closed: each other learns of it by itself."""
+        """A member's connections are closed: each other learns of it by itself, at its own time or at once."""
+        random = self.core.random
+        completes, pace = random.choice(((0.0, 0.01), (0.0, 1.0), (1.0, 1.0), (0.5, 1.0), (0.5, 20.0)))
         for other in self.seats.values():
             if other is not meeting and not other.left:
-                delay = self.core.latency() * self.core.random.choice((1, 1, 1, 20))
-                self.core.at(self.core.now + delay, other.process.node, other.peer_left, (meeting.plan.group,))
+                delay = self.core.latency() * pace
+                told = (meeting.plan.group, completes)
+                self.core.at(self.core.now + delay, other.process.node, other.peer_left, told)
 
 
 class Meshes:
@@ -202,14 +205,17 @@ class SimMeeting:
             self._connected = True
             self.process.poke()
 
-    def peer_left(self, group: int) -> None:
-        """A peer is gone. Before one's own connections stand that may pass unnoticed, until one waits in vain."""
+    def peer_left(self, group: int, completes: float = 0.5) -> None:
+        """A peer is gone; what is under way completes with that probability.
+
+        Before one's own connections stand that may pass unnoticed, until one waits in vain.
+        """
         random = self._core.random
         if self._broken or (not self._connected and not (self._mesh.complete and random.random() < 0.7)):
             return
         self._broken = f"Connection closed by peer {group}"
         op = self._pending
-        if op is not None and len(op.entered) == len(self.members) and random.random() < 0.5:
+        if op is not None and len(op.entered) == len(self.members) and random.random() < completes:
             self._finish(op)
         self.process.poke()
 
@@ -331,6 +337,7 @@ class SimMeeting:
     def reduce(self, tensors: list[Any], entered: Callable[[], None]) -> None:
         """See Meeting."""
         tensors[0].result = self._do("reduce", "the reduction", tensors[0], entered)
+        self.process.passes("reduced")
 
     def barrier(self, entered: Callable[[], None]) -> None:
         """See Meeting."""

@@ -26,7 +26,7 @@ class Process:
         self.core, self.node = core, node
         self.at = "starting"
         """Where it waits, for people and for failures at chosen points."""
-        self.on_wait: Callable[[Process], None] | None = None
+        self.on_point: Callable[[str], None] | None = None
         self._ended = ended
         self._greenlet: Any = None
         self._turn = 0
@@ -57,14 +57,21 @@ class Process:
         """What the kernel does when the process is gone: connections are closed."""
         self._farewells.append(farewell)
 
-    def pause(self, until: float = math.inf) -> None:
-        """Wait until poked or until the node's clock shows `until`. Only the process itself calls this."""
-        if self.on_wait is not None:
-            self.on_wait(self)
+    def passes(self, point: str) -> None:
+        """The program comes to a point at which something may happen to it."""
+        if self.on_point is not None:
+            self.on_point(point)
         if self.dead:
             raise ProcessEnded(-9)
+
+    def pause(self, until: float = math.inf) -> None:
+        """Wait until poked or until the node's clock shows `until`. Only the process itself calls this."""
+        self._poked = False
+        self.passes(self.at)
+        if self._poked:  # by what happened at this very point
+            return
         self._turn += 1
-        self._waiting, self._poked = True, False
+        self._waiting = True
         timer = None
         if until < math.inf:
             timer = self.core.at(until - self.node.offset, self.node, self._resume, (self._turn,))
@@ -83,8 +90,8 @@ class Process:
     def poke(self) -> None:
         """Let it look again at what it waits for."""
         if self._waiting and not self._poked and not self.dead:
-            self._poked = True
             self.node.after(0.0, self._resume, self._turn)
+        self._poked = True
 
     def _resume(self, turn: int) -> None:
         if self._waiting and turn == self._turn:

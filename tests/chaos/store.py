@@ -142,7 +142,7 @@ class SimDonor:
             self._tell(transfer, transfer.not_yet)
             return
         self._open[transfer] = None
-        seconds = self.net.core.random.choice((0.001, 0.02, 0.2))
+        seconds = self.net.core.random.choice((0.001, 0.02, 0.2, 1.0))
         for part in range(4):
             self.process.node.after(seconds * (part + 1) / 4, self._give, transfer, self._offer, part)
 

@@ -81,11 +81,16 @@ class SimWorker:
         self.meshes, self.node, self.env, self.connection = meshes, node, env, connection
         self.steps, self.compute, self.on_compute = steps, compute, on_compute
         self.process = Process(meshes.core, node, ended)
-        self.training = SimTraining(meshes.core, env.group, node.name, on_commit)
+        self.training = SimTraining(meshes.core, env.group, node.name, self._committed)
+        self._on_commit = on_commit
         self.member: Member | None = None
         self.line: SimLine | None = None
         self.process.at_end(functools.partial(connection.gone, connection.dialler))
         self.process.start(self._main)
+
+    def _committed(self, training: SimTraining, bits: str) -> None:
+        self._on_commit(training, bits)
+        self.process.passes("committed")
 
     @property
     def plan(self) -> wire.Plan | None:

@@ -92,7 +92,7 @@ class World:
         self.touched: set[int] = set()
         """Groups that something was done to."""
         self.faults = 0
-        self.on_wait: Callable[[SimWorker, str], None] | None = None
+        self.on_point: Callable[[SimWorker, str], None] | None = None
 
     # --- building -----------------------------------------------------------------------------------------------
 
@@ -109,9 +109,9 @@ class World:
             self.rules.computed,
             self.rules.committed,
         )
-        if self.on_wait is not None:
-            hook = self.on_wait
-            worker.process.on_wait = lambda process: hook(worker, process.at)
+        if self.on_point is not None:
+            hook = self.on_point
+            worker.process.on_point = lambda point: hook(worker, point)
         return worker
 
     def start_coordinator(self) -> None:

@@ -1,0 +1,207 @@
+"""Rules left out on purpose, one at a time: what the simulation must find, or it proves nothing.
+
+Each is a change to the program (or to what a process of it does) of a few lines, made while a context is open. The
+protocol's model has the same rules left out under the names in brackets (tests/model).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import spare.control.detect
+import spare.control.note
+import spare.control.rejoin
+import spare_runtime.member
+import spare_runtime.membership
+from spare.api import wire
+from spare.coordinator.actor import Coordinator
+from spare_runtime.member import Member
+from spare_runtime.membership import Membership
+from spare_runtime.reaction import Reaction, reaction
+from spare_runtime.regroup import Outcome, outcome
+from spare_runtime.training import Training
+from tests.chaos.gloo import SimMeeting
+from tests.chaos.store import SimDonor
+
+Break = Callable[[], Any]
+
+
+def _no_barrier() -> Any:
+    """Commit as soon as one's own reduction is complete."""
+    return mock.patch.object(SimMeeting, "barrier", return_value=None)
+
+
+def _reacting(change: Callable[..., Reaction]) -> Any:
+    return mock.patch.object(spare_runtime.membership, "reaction", change)
+
+
+def _boundary_alone() -> Any:
+    """Act on a boundary plan at the next commit, whoever else has seen it."""
+    real = Membership.go_to_newest
+
+    @contextmanager
+    def broken() -> Iterator[None]:
+        def go(self: Membership) -> None:
+            if self.has_seen_newer():
+                real(self)
+
+        seen = mock.patch.object(Training, "all_have_seen", return_value=True)
+        with seen, mock.patch.object(Membership, "go_to_newest", go):
+            yield
+
+    return broken()
+
+
+def _waiting_waits() -> Any:
+    """[wait] Who waits acts on urgent plans only."""
+    return _reacting(lambda plan, **known: reaction(plan, **{**known, "waiting": known["epoch"] == 0}))
+
+
+def _base_is_epoch() -> Any:
+    """[base] A boundary plan is none to act on at once, also for who is behind its last urgent ancestor.
+
+    The coordinator keeps that from mattering as long as it makes no boundary plan before all run: that is left out too.
+    """
+
+    def change(plan: wire.Plan, **known: Any) -> Reaction:
+        return reaction(plan if plan.base == plan.epoch else plan.model_copy(update={"base": 0}), **known)
+
+    @contextmanager
+    def broken() -> Iterator[None]:
+        with _reacting(change), mock.patch.object(spare.control.rejoin, "_quiet", return_value=True):
+            yield
+
+    return broken()
+
+
+def _concluding(change: Callable[[int, Outcome, Any], Outcome]) -> Any:
+    def changed(me: int, facts: Any, *arguments: Any) -> Outcome:
+        return change(me, outcome(me, facts, *arguments), facts)
+
+    return mock.patch.object(spare_runtime.member, "outcome", changed)
+
+
+def _behind_stays_behind() -> Any:
+    """Who is one step behind computes the step again instead of committing what it holds."""
+    return _concluding(lambda me, found, facts: replace(found, commit=False))
+
+
+def _never_all() -> Any:
+    """The step that all hold reduced is not committed: it may have been, by somebody who is dead."""
+
+    def change(me: int, facts: Any, *arguments: Any) -> Outcome:
+        even = len({f.turn for f in facts.values() if f.whole}) == 1
+        return outcome(me, {g: replace(f, reduced=None) if even else f for g, f in facts.items()}, *arguments)
+
+    return mock.patch.object(spare_runtime.member, "outcome", change)
+
+
+def _any_reduction() -> Any:
+    """[rid] A step is committed when all hold some reduction of it, be it the same one or not."""
+
+    def change(me: int, facts: Any, *arguments: Any) -> Outcome:
+        same = {g: replace(f, reduced=None if f.reduced is None else 1) for g, f in facts.items()}
+        return outcome(me, same, *arguments)
+
+    return mock.patch.object(spare_runtime.member, "outcome", change)
+
+
+def _held_is_dropped() -> Any:
+    """All is computed again after a failure."""
+
+    def change(me: int, facts: Any, *arguments: Any) -> Outcome:
+        none = {g: replace(f, held=0) for g, f in facts.items()}
+        return replace(outcome(me, none, *arguments), held=False)
+
+    return mock.patch.object(spare_runtime.member, "outcome", change)
+
+
+def _old_sum_counts() -> Any:
+    """[reset] Entering a reduction does not forget the last one's result."""
+    real = Training.entering
+
+    def entering(self: Training, epoch: int, unseen: bool) -> Any:
+        reduced, part = self.reduced, getattr(self.buffers, "part", None)
+        tensors: Any = real(self, epoch, unseen)
+        if reduced is not None and part is not None:
+            self.reduced, tensors[0].result = reduced, part.result
+        return tensors
+
+    return mock.patch.object(Training, "entering", entering)
+
+
+def _state_kept() -> Any:
+    """[inc] A group that is admitted again goes on with the state of its former admission."""
+    return mock.patch.object(Training, "forget", return_value=None)
+
+
+def _loaded_later() -> Any:
+    """[early] A joiner passes the barrier before it has loaded."""
+    return mock.patch.object(Member, "_load", return_value=None)
+
+
+def _given_while_it_changes() -> Any:
+    """A donor goes on giving while it commits."""
+    return mock.patch.object(SimDonor, "withdraw", return_value=None)
+
+
+def _told_before_written() -> Any:
+    """A plan is told first and recorded later."""
+    real = Coordinator._record
+
+    async def later(self: Coordinator) -> None:
+        self._chore(real(self))
+
+    return mock.patch.object(Coordinator, "_record", later)
+
+
+def _failure_unanswered() -> Any:
+    """[ans] A failure in an epoch that a boundary plan has followed is taken for answered."""
+    real = spare.control.note._member
+
+    def member(turn: Any, message: Any) -> None:
+        if isinstance(message, wire.Suspect) and message.epoch < turn.state.plan.epoch:
+            return
+        real(turn, message)
+
+    return mock.patch.object(spare.control.note, "_member", member)
+
+
+def _silence_unnoticed() -> Any:
+    """Nobody is lost by silence."""
+    return mock.patch.object(spare.control.detect, "_silent_agents", return_value=None)
+
+
+def _not_told_again() -> Any:
+    """Who was away when a plan was pushed is not told it when it is back."""
+    real = spare.control.note._hello
+
+    def hello(turn: Any, message: wire.Hello) -> None:
+        epoch = turn.state.plan.epoch if turn.state.plan else 0
+        real(turn, message.model_copy(update={"epoch": epoch}))
+
+    return mock.patch.object(spare.control.note, "_hello", hello)
+
+
+BROKEN: dict[str, Break] = {
+    "no barrier": _no_barrier,
+    "boundary alone": _boundary_alone,
+    "waiting waits": _waiting_waits,
+    "base is epoch": _base_is_epoch,
+    "behind stays behind": _behind_stays_behind,
+    "never all": _never_all,
+    "any reduction": _any_reduction,
+    "held is dropped": _held_is_dropped,
+    "old sum counts": _old_sum_counts,
+    "state kept": _state_kept,
+    "loaded later": _loaded_later,
+    "given while it changes": _given_while_it_changes,
+    "told before written": _told_before_written,
+    "failure unanswered": _failure_unanswered,
+    "silence unnoticed": _silence_unnoticed,
+    "not told again": _not_told_again,
+}
