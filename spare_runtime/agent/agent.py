@@ -28,6 +28,8 @@ from spare_runtime.config import Environment
 
 STOP_GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL of a worker that was told to stop; it answers an order in milliseconds."""
+LAST_WORDS = 0.5
+"""Seconds in which the line of a worker that has ended must have been read to its end; it takes microseconds."""
 LINGER = 30.0
 """Seconds that an agent whose worker has ended waits for a coordinator to take note."""
 REPEATED = ("suspect", "errored", "exited", "done", "running", "saved", "left", "halted")
@@ -96,15 +98,22 @@ class Agent:
         assembly = await self.assembly.known()
         await asyncio.gather(*(self._one(worker, assembly.environment(worker.rank, below)) for worker in self.workers))
 
+    async def _over(self, worker: Worker) -> None:
+        """Wait for a worker's end. What it said last (why it ends) is read and told before that it has ended."""
+        if await worker.ended() >= 0 and worker.hello is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS):
+                    await worker.heard_out.wait()
+
     async def _one(self, worker: Worker, env: Mapping[str, str]) -> None:
         why = ""
         try:
             await worker.start(self.command, {**os.environ, **env})
-            await worker.ended()
+            await self._over(worker)
             while worker.renewing:
                 worker.forget()
                 await worker.start(self.command, {**os.environ, **env})
-                await worker.ended()
+                await self._over(worker)
         except OSError as error:
             why = str(error)
             self._say(f"cannot start {self.command[0]!r}: {why}")
@@ -348,6 +357,7 @@ class Agent:
         finally:
             if worker is not None and worker.down is writer:
                 worker.down = None
+                worker.heard_out.set()
             writer.close()
 
     def _welcome_worker(self, hello: wire.Message) -> Worker:

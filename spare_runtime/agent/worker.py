@@ -35,6 +35,8 @@ class Worker:
         self.heard = clock()
         self.down: asyncio.StreamWriter | None = None
         """The line to it."""
+        self.heard_out = asyncio.Event()
+        """All that it said on the line has been read."""
         self.renewing = False
         """It is being ended in order to be started again: its end tells nothing."""
         self._clock = clock
@@ -162,6 +164,7 @@ class Worker:
     def forget(self) -> None:
         """It has ended in order to be started again: be as at first."""
         self.renewing, self.process, self.code, self._last_bytes = False, None, None, b""
+        self.heard_out = asyncio.Event()
 
     def exited(self, head: Mapping[str, Any]) -> wire.Exited:
         """The report of its end."""
