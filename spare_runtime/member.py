@@ -140,7 +140,7 @@ class Member(Regrouping):
         if self._transfer is None or meeting is None:
             return True
         came, _ = self._try(lambda: self._load(meeting))
-        return self._all_done(came, regroup=False)
+        return bool(self._all_done(came, regroup=False))
 
     def tell_error(self, error: Exception | SystemExit, hand: Micro | None) -> None:
         """Tell the coordinator what the training script raised."""
