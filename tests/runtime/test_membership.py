@@ -31,8 +31,9 @@ def test_no_plan_ends_it_with_what_it_waited_for() -> None:
 def test_the_end_of_the_job_ends_it() -> None:
     """Found by the simulation: the others were done and gone while one still met a joiner, and waited for an hour."""
     membership = Membership(UID)
-    membership.on_plan(plan(epoch=1))
-    membership.act_on(plan(epoch=1))
+    first = plan(epoch=1)
+    membership.on_plan(first)
+    membership.act_on(first)
     membership.failed()
     threading.Timer(0.05, membership.on_finish).start()
 
