@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.e2e.install import ROOT, Images, Release, operator_log
-from tests.e2e.jobs import integers, kill_group, pods_of, told, wait_condition, wait_step
+from tests.e2e.jobs import LEDGERS, integers, kill_group, pods_of, told, wait_condition, wait_step
 from tests.e2e.kubectl import Body, Namespace, call
 from tests.e2e.ledgers import check_exact
 
@@ -71,6 +71,31 @@ def test_samples_complete(name: str, steps: int, namespace: Namespace, images: I
     done = wait_condition(namespace, name, "Complete", 400)
 
     assert (done["step"], done["restarts"]) == (steps, 0)
+
+
+def test_a_wipe_out_goes_back_to_the_checkpoint(namespace: Namespace, images: Images) -> None:
+    """Three of four groups are killed at once, more than any job masks: all begin again, exactly, from the checkpoint.
+
+    The sample's claim needs storage that this cluster may lack: a folder of one node stands in, with all pods on it.
+    """
+    (job,) = (each for each in sample("restart", images) if each["kind"] == "SPAReJob")
+    pod = job["spec"]["template"]["spec"]
+    workers = call("kubectl", "get", "nodes", "-l", "!node-role.kubernetes.io/control-plane", "-o", "name").split()
+    pod["nodeSelector"] = {"kubernetes.io/hostname": workers[0].removeprefix("node/")}
+    pod["securityContext"] = {"runAsUser": 0}  # the node's folder is root's
+    folder = {"path": f"{LEDGERS}/{namespace.name}/checkpoints", "type": "DirectoryOrCreate"}
+    pod["volumes"] = [{"name": "checkpoints", "hostPath": folder}]
+    job["spec"]["checkpoint"]["period"] = "5s"
+    namespace.apply(job)
+    wait_condition(namespace, "restart", "Running", 120)
+    wait_step(namespace, "restart", 40, 120)
+
+    for group in (0, 1, 3):
+        kill_group(namespace, "restart", group)
+
+    done = wait_condition(namespace, "restart", "Complete", 300)
+    assert (done["step"], done["restarts"]) == (100, 1)
+    assert [each["reason"] for each in namespace.events("Restarted")] == ["Restarted"]
 
 
 def test_nothing_was_forbidden(operator: Release) -> None:
