@@ -22,7 +22,7 @@ from spare_operator.backend import KubernetesBackend
 from spare_operator.cluster import Body
 from spare_operator.credentials import credentials
 from spare_operator.pod import JobKey, Pods
-from spare_operator.record import Record
+from spare_operator.record import Outrun, Record
 from spare_operator.reporter import Reporter
 from spare_operator.surroundings import Fenced, Surroundings
 
@@ -84,6 +84,10 @@ class Training:
         secret = await credentials(around.cluster, self._key)
         template = self._record.body["spec"]["template"]
         recorded = self._record.plan
+        written = read_document(recorded)[0].epoch if recorded is not None else 0
+        if written < self._record.status.epoch:
+            what = f"the status is at plan {self._record.status.epoch}, the recorded plan is {written or 'missing'}"
+            raise Outrun(f"{self._key}: {what}; nothing is done: restore the ConfigMap, or create the job anew")
         if recorded is not None and read_document(recorded)[1].exit_code == ExitCode.SIGTERM:
             recorded = going_on(recorded)  # it was suspended, and is not any more
         members = _members(recorded) if recorded is not None else {}
