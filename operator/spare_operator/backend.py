@@ -22,10 +22,12 @@ from spare_operator.cluster import PODS, ApiError, Body, Cluster, NotFound, NotL
 from spare_operator.nodes import Nodes
 from spare_operator.pod import Pods
 from spare_operator.seen import Seen, read_pod
-from spare_operator.start import Held, Starting
+from spare_operator.start import PAUSE_MOST, Held, Starting
 
 logger = logging.getLogger(__name__)
 
+THRASH: Final = 120.0
+"""Seconds in which the third start of one group, and each further one, is held back longer than the one before."""
 LOOK: Final = 5.0
 """Seconds between two lists of the job's pods: how late what a watch lost is noticed."""
 
@@ -70,6 +72,8 @@ class KubernetesBackend:
         self._leaving: set[str] = set()
         """Incarnations that end by themselves."""
         self._starting: dict[int, Starting] = {}
+        self._starts: dict[int, list[float]] = {}
+        """When each group was started, as far as that matters."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self.held: dict[tuple[int, int], tuple[EventReason, str]] = {}
@@ -97,9 +101,16 @@ class KubernetesBackend:
         self._chosen[group] = chosen
         missing = [pod for pod in range(self._pods.spec.pods_per_group) if pod not in present]
         if missing:
-            starting = Starting(self._cluster, self._pods, group, chosen, missing)
+            starting = Starting(self._cluster, self._pods, group, chosen, missing, self._pause(group))
             self._starting[group] = starting
             self._spawn(self._start(starting))
+
+    def _pause(self, group: int) -> float:
+        """Seconds to wait before a start: a group that comes and goes costs the others a regroup each time (F48)."""
+        now = asyncio.get_running_loop().time()
+        recent = [at for at in self._starts.get(group, []) if now - at < THRASH]
+        self._starts[group] = [*recent, now]
+        return min(2.0 ** (len(recent) - 2), PAUSE_MOST) if len(recent) > 2 else 0.0
 
     async def let_go(self, group: int, uid: str) -> None:
         """See `Backend.let_go`. Pods of other names are made beside it."""

@@ -34,7 +34,11 @@ class Held:
 class Starting:
     """The pods of one incarnation in the making."""
 
-    def __init__(self, cluster: Cluster, pods: Pods, group: int, incarnation: str, missing: Sequence[int]) -> None:
+    def __init__(
+        self, cluster: Cluster, pods: Pods, group: int, incarnation: str, missing: Sequence[int], pause: float = 0.0
+    ) -> None:
+        """`pause`: seconds before the first pod is made."""
+        self._pause = pause
         self._cluster, self._pods = cluster, pods
         self.group, self.incarnation = group, incarnation
         self._missing = tuple(missing)
@@ -50,6 +54,7 @@ class Starting:
     ) -> AsyncIterator[Body | Held | AgentNotStarted]:
         """The pods as they are made, what keeps one waiting, or why one cannot be made (then the start is over)."""
         try:
+            await asyncio.sleep(self._pause)
             if self._queued():
                 await older_gone(self.group, self.incarnation)
             for pod in self._missing:

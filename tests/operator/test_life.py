@@ -151,6 +151,7 @@ def test_the_clean_pod_policy_says_what_is_left(tmp_path: Path, policy: str, lef
     run(main)
 
 
+@pytest.mark.slow
 def test_a_finished_job_is_deleted_after_its_time_f39(tmp_path: Path) -> None:
     """F39: ttlSecondsAfterFinished 10, an operator that restarts in between: job and children go, nothing new comes."""
 
@@ -235,6 +236,7 @@ def test_a_script_that_ended_while_nobody_heard_its_agent_fails_the_job(tmp_path
     run(main)
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_too_long_is_failed(tmp_path: Path) -> None:
     """activeDeadlineSeconds counts from the first plan."""
 
@@ -252,6 +254,7 @@ def test_a_job_that_runs_too_long_is_failed(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_what_is_gone_is_left_alone_f30(tmp_path: Path) -> None:
     """F30: no call about a job 10 s after it is gone; 404 on the way is success."""
 

@@ -42,6 +42,7 @@ def test_an_operator_that_comes_back_goes_on_with_the_recorded_plan_f29(tmp_path
     run(main)
 
 
+@pytest.mark.slow
 def test_a_loss_while_no_operator_lives_is_handled_once_f37(tmp_path: Path) -> None:
     """F37, design section 4, rule 5: it waits; a dying pod of it is adopted by nothing and replaced once."""
 
@@ -92,6 +93,7 @@ def test_a_creation_that_was_cut_off_is_completed_f27(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_a_full_quota_keeps_the_start_waiting_f45(tmp_path: Path) -> None:
     """F45: room for 6 of 8: Running is False for that reason, tries back off, and it starts once there is room."""
 
@@ -114,6 +116,7 @@ def test_a_full_quota_keeps_the_start_waiting_f45(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_fewer_groups_start_where_they_may_f45(tmp_path: Path) -> None:
     """F45 with minGroups 6: after five minutes Running and Degraded with 6 of 8, depth 1.375."""
 
@@ -154,6 +157,7 @@ def test_containers_that_cannot_start_are_named_f55(tmp_path: Path, reason: str)
     run(main)
 
 
+@pytest.mark.slow
 def test_half_a_group_is_not_there_f38(tmp_path: Path) -> None:
     """F38: with one of a group's pods missing nothing runs, and the group joins, it is not active."""
 
@@ -210,6 +214,7 @@ def test_a_status_that_others_write_too_is_read_again_f35(tmp_path: Path, caplog
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+@pytest.mark.slow
 def test_of_two_operators_one_works_f62(tmp_path: Path) -> None:
     """F62: the holder of the Lease works; killed, the other does in less than half a minute; never both, never none."""
 
