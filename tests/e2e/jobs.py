@@ -6,6 +6,9 @@ from typing import Any
 
 from tests.e2e.kubectl import Body, Namespace, wait_for
 
+START = 240.0
+"""Seconds in which a job must train: its pods import PyTorch, all at once, on what may be two cores."""
+
 LEDGERS = "/var/tmp/spare-e2e"
 """Folder on each node, by namespace, in which workers keep their ledgers: it outlives the pods."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.conftest import make_namespace
 from tests.e2e.install import ROOT, SYSTEM, Images, Release, operator_log, wait_ready
-from tests.e2e.jobs import integers, kill_group, pods_of, status, wait_condition, wait_step
+from tests.e2e.jobs import START, integers, kill_group, pods_of, status, wait_condition, wait_step
 from tests.e2e.kubectl import Namespace, call, wait_for
 
 LONG = 10_000
@@ -47,7 +47,7 @@ def test_an_upgrade_conflicts_with_nobody_and_a_second_one_changes_nothing(
 ) -> None:
     """A running job does not notice either of them (field case F52)."""
     namespace.apply(integers("long", images.trainer, namespace, steps=LONG))
-    wait_condition(namespace, "long", "Running", 120)
+    wait_condition(namespace, "long", "Running", START)
     epoch = status(namespace, "long")["epoch"]
     release.install()
     before = generations(SYSTEM)
@@ -68,7 +68,7 @@ def test_a_job_trains_on_without_an_operator_and_is_deleted_without_one(
 ) -> None:
     """Uninstalled in mid-run: the definition, the job and its pods stay. Its deletion then waits for nobody (F40)."""
     namespace.apply(integers("orphan", images.trainer, namespace, steps=LONG))
-    wait_condition(namespace, "orphan", "Running", 120)
+    wait_condition(namespace, "orphan", "Running", START)
     pods = {pod["metadata"]["uid"] for pod in pods_of(namespace, "orphan")}
 
     release.uninstall()
@@ -82,7 +82,7 @@ def test_a_job_trains_on_without_an_operator_and_is_deleted_without_one(
 def test_an_operator_that_comes_back_takes_up_what_runs(release: Release, namespace: Namespace, images: Images) -> None:
     """Same plan, same pods, steps counted on (field case F29): to be reinstalled is just a long absence."""
     namespace.apply(integers("patient", images.trainer, namespace, steps=LONG))
-    wait_condition(namespace, "patient", "Running", 120)
+    wait_condition(namespace, "patient", "Running", START)
     wait_step(namespace, "patient", 5, 60)
     before = status(namespace, "patient")
     release.uninstall()
@@ -98,11 +98,12 @@ def test_a_namespace_with_operator_and_jobs_can_be_deleted(chart: Path, images: 
     """All at once, in any order: no finalizer of ours waits for an operator that is gone (field case F40)."""
     place = make_namespace("doomed")
     doomed = Release(chart, images, place, values=("--set", "rbac.cluster=false,crd.install=false"))
-    doomed.install()
-    place.apply(integers("doomed", images.trainer, place, steps=LONG))
-    wait_condition(place, "doomed", "Running", 120)
-
-    call("kubectl", "delete", "namespace", place.name, "--wait=true", "--timeout=60s", seconds=75)
+    try:
+        doomed.install()
+        place.apply(integers("doomed", images.trainer, place, steps=LONG))
+        wait_condition(place, "doomed", "Running", START)
+    finally:
+        call("kubectl", "delete", "namespace", place.name, "--wait=true", "--timeout=60s", seconds=75)
 
 
 def test_one_namespace_is_enough(chart: Path, images: Images) -> None:
@@ -113,7 +114,7 @@ def test_one_namespace_is_enough(chart: Path, images: Images) -> None:
         narrow.install()
         for each in (place, other):
             each.apply(integers("narrow", images.trainer, each, steps=60))
-        wait_condition(place, "narrow", "Running", 120)
+        wait_condition(place, "narrow", "Running", START)
         wait_step(place, "narrow", 5, 60)
         kill_group(place, "narrow", 3)
         done = wait_condition(place, "narrow", "Complete", 240)

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from tests.e2e.install import Images
-from tests.e2e.jobs import integers, pods_of, wait_condition
+from tests.e2e.jobs import START, integers, pods_of, wait_condition
 from tests.e2e.kubectl import Namespace, wait_for
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -26,7 +26,7 @@ def test_the_longest_name_runs_and_goes(namespace: Namespace, images: Images) ->
     name = "n" * 47 + "z"
     namespace.apply(integers(name, images.trainer, namespace, steps=10, groups=2))
 
-    wait_condition(namespace, name, "Running", 120)
+    wait_condition(namespace, name, "Running", START)
     wait_condition(namespace, name, "Complete", 120)
     namespace.delete("spj", name, wait=True, seconds=30)
     wait_for("its children to go", lambda: not pods_of(namespace, name), 60, lambda: pods_of(namespace, name))

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.e2e.install import ROOT, Images, Release, operator_log
-from tests.e2e.jobs import LEDGERS, integers, kill_group, pods_of, told, wait_condition, wait_step
+from tests.e2e.jobs import LEDGERS, START, integers, kill_group, pods_of, told, wait_condition, wait_step
 from tests.e2e.kubectl import Body, Namespace, call
 from tests.e2e.ledgers import check_exact
 
@@ -32,7 +32,7 @@ def test_the_smallest_job_loses_a_group_and_proves_that_nothing_was_lost(namespa
     """In a restricted namespace a pod is killed in mid-run and replaced; the job checks its own weights."""
     restrict(namespace)
     namespace.apply(*sample("integers-small", images))
-    wait_condition(namespace, "integers-small", "Running", 120)
+    wait_condition(namespace, "integers-small", "Running", START)
     wait_step(namespace, "integers-small", 10, 60)
     before = {pod["metadata"]["uid"] for pod in pods_of(namespace, "integers-small")}
 
@@ -53,7 +53,7 @@ def test_the_smallest_job_loses_a_group_and_proves_that_nothing_was_lost(namespa
 def test_a_loss_on_a_cluster_is_masked_as_on_one_machine(namespace: Namespace, images: Images) -> None:
     """All ledgers, from all nodes, audited together: each micro-batch once, nothing computed again by a survivor."""
     namespace.apply(integers("loss", images.trainer, namespace, steps=80))
-    wait_condition(namespace, "loss", "Running", 120)
+    wait_condition(namespace, "loss", "Running", START)
     wait_step(namespace, "loss", 10, 60)
 
     kill_group(namespace, "loss", 2)
@@ -87,7 +87,7 @@ def test_a_wipe_out_goes_back_to_the_checkpoint(namespace: Namespace, images: Im
     pod["volumes"] = [{"name": "checkpoints", "hostPath": folder}]
     job["spec"]["checkpoint"]["period"] = "5s"
     namespace.apply(job)
-    wait_condition(namespace, "restart", "Running", 120)
+    wait_condition(namespace, "restart", "Running", START)
     wait_step(namespace, "restart", 40, 120)
 
     for group in (0, 1, 3):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -127,3 +129,37 @@ def test_nothing_needs_a_webhook() -> None:
             text = path.read_text()
             assert "WebhookConfiguration" not in text, path
             assert "finalizers" not in text, path
+
+
+@pytest.mark.parametrize("script", ["images/build", "images/trim", "hack/kind/cluster", "hack/kind/e2e"])
+def test_scripts_parse_and_stop_at_the_first_failure(script: str) -> None:
+    """Bash's own check; executable where it is called by name."""
+    path = ROOT / script
+    text = path.read_text()
+
+    subprocess.run(["bash", "-n", str(path)], check=True)
+    assert "set -euo pipefail" in text or (text.startswith("#!/bin/sh") and "set -eu" in text)
+    assert path.stat().st_mode & 0o100 or script == "images/trim"
+
+
+def test_images_are_named_in_one_place() -> None:
+    """The chart's defaults are what images/build builds by default."""
+    command = [str(ROOT / "images" / "build"), "--names"]
+    clean = {name: value for name, value in os.environ.items() if name not in ("REGISTRY", "TAG")}
+    names = subprocess.run(command, check=True, capture_output=True, text=True, env=clean).stdout.split()
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    assert names == [f"spare/operator:{VERSION}", f"spare/trainer:{VERSION}"]
+    assert (values["image"]["repository"], values["image"]["tag"]) == ("spare/operator", "")
+
+
+@pytest.mark.parametrize("name", ["operator", "trainer"])
+def test_images_run_without_rights_and_say_what_they_are(name: str) -> None:
+    """Several stages, a numeric user that is not root, the labels of the Open Container Initiative, any base."""
+    text = (ROOT / "images" / f"{name}.Dockerfile").read_text()
+
+    assert text.count("\nFROM ") >= 2
+    assert "ARG BASE\nFROM ${BASE}" in text
+    assert "\nUSER 65532:65532\n" in text
+    for label in ("title", "description", "licenses", "version", "revision"):
+        assert f"org.opencontainers.image.{label}=" in text
