@@ -45,6 +45,7 @@ class Member(Regrouping):
                 if training.todo.bit_count() <= max(half, 1):
                     self.faults.at(number, "compute")
                 bit = (training.todo & -training.todo).bit_length() - 1
+                began = self._around.clock()
                 if (hand := self.line.hand) is not None:
                     hand.take(number, *divmod(bit, self.plan.micro_batches))
                 meeting = self.membership.meeting
@@ -55,6 +56,7 @@ class Member(Regrouping):
                 training.add(bit)
                 if hand is not None:
                     hand.empty()
+                self._spent += self._around.clock() - began
                 self.line.micros += 1
             else:
                 self.reduce()
@@ -78,6 +80,9 @@ class Member(Regrouping):
 
     def _sum(self, meeting: Meeting, epoch: int, step: int) -> None:
         meeting.group()
+        began = self._around.clock()
+        self.training.settle()
+        self._spent += self._around.clock() - began
         tensors = self.training.entering(epoch, unseen=not self.membership.has_seen_newer())
         self.line.phase = "reduce"
         meeting.reduce(tensors, lambda: self.faults.at(step, "reduce"))

@@ -182,21 +182,26 @@ class Session:
                 raise SessionMisuse(f"the loop left step {number} before all its micro-batches were computed")
 
     def backward(self, loss: Tensor, **arguments: Any) -> None:
-        """Compute the gradient of this micro-batch's mean loss and add it to the step's sum.
+        """Compute the gradient of this micro-batch's mean loss and add it to the step's sum. Once for each micro-batch.
 
         Args:
             loss: One number; its mean over all N * m micro-batches is what the step minimises.
             arguments: Passed on to `loss.backward`.
 
         Raises:
-            SessionMisuse: outside of a micro-batch, or gradients were thrown away in the middle of a step.
+            SessionMisuse: outside of a micro-batch, twice in one, or gradients were thrown away in mid-step.
         """
         if self._hand is None:
             raise SessionMisuse("session.backward() outside of `for micro in step`")
+        if self._given:
+            raise SessionMisuse(
+                f"micro-batch {self._hand.index} of shard {self._hand.shard} was given to session.backward() before: "
+                "add the parts of its loss and give their sum"
+            )
         if arguments.get("create_graph"):
             raise SessionMisuse("create_graph makes new gradients instead of adding to the session's sum")
         training = self._member.training
-        training.buffers.check_attached(empty=training.held == 0 and not self._given)
+        training.buffers.check_attached(empty=training.held == 0)
         loss.backward(**arguments)  # type: ignore[no-untyped-call]
         training.buffers.add_loss(loss)
         self._given = True

@@ -55,6 +55,7 @@ class Standing(ABC):
         self._begun = False
         """It has met others: what it has is the job's state, and no longer what its script began with."""
         self.siblings = around.siblings(env)
+        self._spent = 0.0  # seconds of computing for the step in flight
         self._loss: float | None = None
         self._misfit = ""  # why a sibling cannot apply what all hold reduced
         self._why = ""
@@ -173,17 +174,19 @@ class Standing(ABC):
         self.faults.at(self.training.committed, "step")
         self._donor.withdraw()
         line = self.line
+        line.phase = "commit"
         if why := self.training.must_begin_again() or ((self._misfit,) if self._misfit else ()):
             self._around.say(begun_again(self.training.committed, why))
             self.training.begin_again()
             line.micros, line.phase = 0, "compute"
             return
+        spent, self._spent = self._spent, 0.0
         after = self._skips().get(self.training.committed + 1, 0)
         computed = self.training.commit(self.micro_batches, self.schedule(), after)
         line.step, line.micros, line.phase = self.training.committed, 0, "compute"
         if self._loss is not None:  # each rank's own is that of its part of the group's work
             self.training.loss = self._loss
-        self._commits.tell(line.step, self.training.loss, computed)
+        self._commits.tell(line.step, self.training.loss, computed, spent)
 
     def _load(self, meeting: Meeting) -> None:
         """Wait for the training state and take it over.

@@ -20,17 +20,19 @@ class Commits:
 
     def __init__(self, line: Line, clock: Callable[[], float]) -> None:
         self._line, self._clock = line, clock
-        self._epoch, self._at, self._computed = -1, 0.0, 0
+        self._epoch, self._at, self._computed, self._seconds = -1, 0.0, 0, 0.0
 
-    def tell(self, step: int, loss: float | None, computed: int) -> None:
-        """The group has committed a step, after computing `computed` micro-batches for it."""
+    def tell(self, step: int, loss: float | None, computed: int, seconds: float) -> None:
+        """The group has committed a step, after computing `computed` micro-batches for it in so many seconds."""
         now, epoch = self._clock(), self._line.epoch
         self._computed += computed
+        self._seconds += seconds
         if epoch == self._epoch and now - self._at < _EVERY:
             return
         self._epoch, self._at = epoch, now
-        self._line.send(self._line.report(wire.Committed, step=step, loss=loss, computed=self._computed))
-        self._computed = 0
+        what = {"computed": self._computed, "seconds": self._seconds}
+        self._line.send(self._line.report(wire.Committed, step=step, loss=loss, **what))
+        self._computed, self._seconds = 0, 0.0
 
 
 def begun_again(step: int, why: tuple[str, ...]) -> str:

@@ -82,6 +82,7 @@ class Training:
         """(step, samples used by then) from which on every step uses as many samples: the last change of division."""
         self._early: int | None = None
         """Epoch of the reduction that parts of L were sent to already, while its last micro-batch was computed."""
+        self._on_accelerator = any(p.device.type != "cpu" for p in model.parameters())
         self._computed = self._again = 0
         self._optimizers = list(optimizers)
         self._on_gradients = on_gradients
@@ -181,6 +182,11 @@ class Training:
     def disarm(self) -> None:
         """The last micro-batch is computed."""
         self.buffers.disarm()
+
+    def settle(self) -> None:
+        """Wait until an accelerator has computed what it was given: that is work, and no wait for others."""
+        if self._on_accelerator:
+            torch.accelerator.synchronize()
 
     def entering(self, epoch: int, unseen: bool) -> list[Tensor]:
         """Copy L into W for the reduction of `epoch`; forgets what W held. Returns those of W's tensors that were not

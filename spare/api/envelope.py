@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -11,6 +11,10 @@ PROTOCOL: Final = 1
 
 LONGEST_TEXT: Final = 20_000
 """Characters kept of a text that people or programs wrote; an exception's may be as long as a tensor."""
+
+Phase = Literal["starting", "rendezvous", "compute", "reduce", "barrier", "commit", "load", "failed", "done", "stopped"]
+"""Where a worker is: the states of the protocol's model (IDLE, RDV, COMP, RED, BAR, LOAD, FAIL, finished, STOP), and
+`commit`, the optimizer's step after the barrier."""
 
 
 def _said(text: object) -> object:

@@ -143,6 +143,19 @@ class Detection(Strict):
         " must be longer than the longest step, compilation and loading included.",
     )
 
+    slow_after: Annotated[timedelta, duration("1s", "24h")] = Field(
+        default=timedelta(seconds=30),
+        description="How long a group must take 1.5 times as long as the median for a micro-batch before that is told,"
+        " and heeded if onStraggler is Rebalance; and how long it must be about as fast again. Default: 30s, so that"
+        " what passes by itself moves nobody.",
+    )
+    start_timeout: Annotated[timedelta, duration("1s", "24h")] = Field(
+        default=timedelta(minutes=5),
+        description="Time for a group to get ready, from its start until its script has opened its session. Past it,"
+        " before training has begun, the job fails and says who is missing; later, the group is started again."
+        " Default: 5m, time for a node to pull an image.",
+    )
+
     @field_validator("dead_after")
     @classmethod
     def _after_several_heartbeats(cls, dead_after: timedelta, info: ValidationInfo) -> timedelta:

@@ -22,6 +22,7 @@ from spare.api.checkpoint import Name
 from spare.api.envelope import PROTOCOL as PROTOCOL
 from spare.api.envelope import Envelope as _Message
 from spare.api.envelope import FromGroup as _Report
+from spare.api.envelope import Phase as Phase
 from spare.api.envelope import Said as Said
 from spare.api.keeping import Renew as Renew
 from spare.api.keeping import Save as Save
@@ -34,9 +35,6 @@ from spare.api.notation import groups_text as groups_text
 
 MAX_LINE: Final = 4 * 1024 * 1024
 """Longest message, bytes. A plan for one group of 1,000 takes a few kilobytes; longer lines are an attack or a bug."""
-
-Phase = Literal["starting", "rendezvous", "compute", "reduce", "barrier", "load", "failed", "done", "stopped"]
-"""Where a worker is: the states of the protocol's model (IDLE, RDV, COMP, RED, BAR, LOAD, FAIL, finished, STOP)."""
 
 
 class Refused(Exception):
@@ -173,7 +171,7 @@ class Hello(_Report):
     """See `Assemble`; said by the agent of pod 0 where a group has several pods."""
     master: str | None = None
     hand: str = ""
-    """File in which the worker says which micro-batch it has in hand; for its agent."""
+    """For its agent: file in which the worker says which micro-batch it has in hand."""
     checkpoints: tuple[str, ...] = ()
     """The newest complete ones that the worker has found, newest first."""
     step: int = Field(default=0, ge=0)
@@ -187,7 +185,7 @@ class Alive(_Report):
     kind: Literal["alive"] = "alive"
     nonce: int | None = None
     worker: Literal["none", "running", "silent", "exited"]
-    """`silent`: the process is there, its watcher thread has said nothing for `silent_for` seconds."""
+    """`silent`: the process is there, but is stopped, and has said nothing for `silent_for` seconds."""
     silent_for: float = 0.0
     step: int = Field(default=0, ge=0)
     phase: Phase = "starting"
@@ -217,6 +215,8 @@ class Committed(_Report):
     """Mean over the step's micro-batches; the same on every group."""
     computed: int = 0
     """Micro-batches that this group computed for it, and for those before it that were not reported."""
+    seconds: float = 0.0
+    """How long it computed them; waiting for others is not in it."""
 
 
 class Suspect(_Report):

@@ -89,7 +89,8 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     """
     spec, redundancy = order.job.spec, redundancy_of(order.job)
     backend = LocalBackend(launch)
-    config = dataclasses.replace(Config.of(launch.job, spec, redundancy), replace=order.replace)
+    config = Config.of(launch.job, spec, redundancy)
+    config = dataclasses.replace(config, replace=order.replace, unheard_limit=config.hang_after)
     observers: list[Observer] = [view]
     coordinator = Coordinator(config, backend, token=launch.token, observers=observers)
     door = Door(launch.folder, coordinator.emit, coordinator.snapshot)

@@ -61,6 +61,8 @@ class JsonLines:
             masked=snapshot.masked,
             restarts=snapshot.restarts,
             checkpoint=snapshot.checkpoint,
+            stalled=snapshot.stalled,
+            stragglers={str(group.group): round(group.lag, 2) for group in snapshot.groups if group.lag},
             steps_per_second=round(self._pace.at(now), 3),
             pids=pids,
         )

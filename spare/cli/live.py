@@ -131,9 +131,15 @@ def _groups(snapshot: Snapshot) -> Table:
             str(group.step),
             _phase(group),
             " ".join(str(pid) for pid in group.pids or (group.pid,) if pid),
-            Text(group.reason, style="red" if group.state == "lost" else "dim"),
+            _remark(group),
         )
     return table
+
+
+def _remark(group: GroupSnapshot) -> Text:
+    if group.lag and group.state == "active":
+        return Text(f"{group.lag:.1f} x slower ({1000 * group.pace:.3g} ms a micro-batch)", style="yellow")
+    return Text(group.reason, style="red" if group.state == "lost" else "dim")
 
 
 def _phase(group: GroupSnapshot) -> str:

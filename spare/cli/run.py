@@ -14,7 +14,7 @@ import click
 
 from spare.api.document import Path as Place
 from spare.api.job import SPAReJob
-from spare.api.spec import OnStraggler, Scheduler, Spec
+from spare.api.spec import Scheduler, Spec
 from spare.cli.conduct import Order, conduct, prepare
 from spare.cli.job_file import overrides_of, read_job
 from spare.cli.json_lines import JsonLines
@@ -161,11 +161,9 @@ def _unheeded(spec: Spec) -> Iterator[str]:
     """Settings that ask for what a local run cannot do yet: each with its value and what may stand there today."""
     policy = spec.run_policy
     today = (
-        ("spec.onStraggler", spec.on_straggler, OnStraggler.REPORT),
         ("spec.scheduler", spec.scheduler, Scheduler.MICRO_BATCHES),
         ("spec.spares", spec.spares, 0),
         ("spec.runPolicy.suspend", policy.suspend, False),
-        ("spec.runPolicy.activeDeadlineSeconds", policy.active_deadline_seconds, None),
     )
     for path, value, allowed in today:
         if value != allowed:

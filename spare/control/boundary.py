@@ -1,16 +1,16 @@
 """Boundary plans: they take effect at a commit, so nobody loses anything by them (design, section 7).
 
-One such plan admits who is ready and lets go who was asked to leave; or it halts the job. It is made only while nothing
-is open: no failure unanswered, and every member running under the present plan.
+One such plan admits who is ready, lets go who was asked to leave, and gives slow groups less; or it halts the job. It
+is made only while nothing is open: no failure unanswered, and every member running under the present plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spare.api import wire
 from spare.api.reasons import EventReason
-from spare.control import halt, leave, poison
+from spare.control import halt, leave, poison, straggle
 from spare.control.action import PushPlan
 from spare.control.checkpointing import writer_of
 from spare.control.leaver import Leaver
@@ -35,8 +35,9 @@ def boundary(turn: Turn) -> None:
         return
     ready = _ready(state) if state.recovering is None else ()
     going = leave.may_go(state, turn.now)
-    if ready or going:
-        _plan(turn, ready, going)
+    speeds = straggle.rebalancing(turn) if state.recovering is None else None
+    if ready or going or speeds is not None:
+        _plan(turn, ready, going, speeds=speeds)
 
 
 def _ready(state: State) -> tuple[int, ...]:
@@ -52,21 +53,27 @@ def _quiet(state: State) -> bool:
     return all(here.running >= plan.epoch and here.state is not GroupState.DONE for here in members)
 
 
-def _plan(turn: Turn, ready: Sequence[int], going: Sequence[Leaver], stop: bool = False) -> None:
+def _plan(
+    turn: Turn,
+    ready: Sequence[int],
+    going: Sequence[Leaver],
+    stop: bool = False,
+    speeds: Mapping[int, int] | None = None,
+) -> None:
     state = turn.state
     old = state.plan
     assert old is not None
     epoch = old.epoch + 1
     gone = {leaver.group for leaver in going}
     able = [g for g in state.whole if g not in gone]
-    change = reordered(turn.config, old.schedule, sorted(({*state.live} - gone) | {*ready}), able)
+    change = reordered(turn.config, old.schedule, sorted(({*state.live} - gone) | {*ready}), able, speeds)
     fresh = [Member(g, state.groups[g].uid, epoch) for g in ready]
     leader = min(able)
     staying = [m for m in old.members if m.group in state.live and m.group not in gone]
-    what = change.reason.partition(": ")[2]
+    what = change.reason.partition(": ")[2] if ready or going else change.reason
     who = [leave.names(going)] if going else []
     who += [f"{'group' if len(ready) == 1 else 'groups'} {wire.groups_text(ready)} back"] if ready else []
-    reason = "all groups stop" if stop else f"{', '.join(who)}: {what}"
+    reason = "all groups stop" if stop else ": ".join(filter(None, [", ".join(who), what]))
     plan = Plan(
         job=old.job,
         epoch=epoch,
@@ -88,6 +95,7 @@ def _plan(turn: Turn, ready: Sequence[int], going: Sequence[Leaver], stop: bool 
         turn.move(group, GroupState.JOINING)
     leave.released(turn, going, plan)
     turn.do(PushPlan(plan, leave.targets(plan)))
-    turn.say(EventReason.REORDERED, f"plan {epoch} (at the next commit): {reason}", tuple(sorted({*ready, *gone})))
+    about = tuple(sorted({*ready, *gone, *(speeds or ())}))
+    turn.say(EventReason.REORDERED, f"plan {epoch} (at the next commit): {reason}", about)
     if len(plan.members) < turn.config.groups:
         turn.move_job(JobState.DEGRADED)

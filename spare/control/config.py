@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spare.api.spec import OnPoison, OnWipeOut, Spec
+from spare.api.spec import OnPoison, OnStraggler, OnWipeOut, Spec
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,30 @@ class Config:
     """Silence after which an agent, or a worker whose agent still answers, is lost."""
     hang_after: float = 300.0
     """No progress of a worker for which the others wait, after which it is lost."""
+    unheard_limit: float = 3600.0
+    """How long all agents may be silent at once, taken for our own network, before the job is given up. As long as
+    workers wait for a coordinator; a local run needs no network, and gives up after `hang_after`."""
     start_timeout: float = 300.0
     """From the start until every group is ready; on passing it the job fails and says who is missing."""
+    deadline: float | None = None
+    """Seconds from the start after which the job is failed, wherever it is."""
     create_limit: int = 4
     """Starts of one group before the first plan; a death by then costs no work, but a crash loop must end."""
     create_backoff: float = 0.5
     """Pause before the second start of a group; doubled at each further one."""
     create_backoff_most: float = 60.0
     """Longest such pause."""
+    slow_after: float = 30.0
+    """How long a group must be much slower than the median, or about as fast again, before that is told and heeded."""
+    slow_factor: float = 1.5
+    well_factor: float = 1.2
+    """Times the median pace: from the first on a group is slow, up to the second it is well."""
+    rebalance: bool = False
+    """Give slow groups less to do; else only tell of them."""
+    slowest: int = 10
+    """Least speed that shares are made for, per cent."""
+    speed_drift: float = 0.25
+    """Share by which a straggler's speed must have changed before its share is made to fit again."""
     skip_poison: bool = False
     """Leave a micro-batch that killed two groups out of the sum; else the job fails by it."""
     replace: bool = True
@@ -95,10 +111,15 @@ class Config:
             micro_batches=spec.micro_batches,
             pods=spec.pods_per_group,
             procs=spec.proc_per_pod,
+            slow_after=detection.slow_after.total_seconds(),
+            rebalance=spec.on_straggler is OnStraggler.REBALANCE,
             skip_poison=spec.on_poison is OnPoison.SKIP,
             strategy=spec.placement.strategy.value,
             heartbeat=detection.heartbeat.total_seconds(),
             dead_after=detection.dead_after.total_seconds(),
+            start_timeout=detection.start_timeout.total_seconds(),
+            start_wait=detection.start_timeout.total_seconds(),
+            deadline=spec.run_policy.active_deadline_seconds,
             hang_after=detection.hang_after.total_seconds(),
             on_wipe_out=spec.on_wipe_out,
             backoff_limit=spec.run_policy.backoff_limit,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import boundary, checkpointing, halt, leave, poison, recovery, rejoin, routine
+from spare.control import boundary, checkpointing, halt, leave, poison, recovery, rejoin, routine, straggle
 from spare.control.action import Action, CreateGroup, SendFinish
 from spare.control.answer import answer, facts_at
 from spare.control.config import Config
-from spare.control.detect import detect, exceptions, next_exception, silence
+from spare.control.detect import detect, exceptions, late_starters, next_exception, silence
 from spare.control.note import note
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.signal import Signal
@@ -40,7 +40,7 @@ class Decision:
 def begin(config: Config, now: float) -> Decision:
     """A new job: every group is to be started."""
     pods, ranks = fresh_pods(config.pods), fresh_ranks(config.ranks)
-    groups = tuple(Group(g, pods=pods, ranks=ranks, attempts=1) for g in range(config.groups))
+    groups = tuple(Group(g, pods=pods, ranks=ranks, attempts=1, started=now) for g in range(config.groups))
     actions = tuple(CreateGroup(g) for g in range(config.groups))
     state = State(config, groups, began=now)
     return Decision(state, actions, f"start {config.groups} groups", now + config.start_timeout)
@@ -64,6 +64,10 @@ def _conclude(turn: Turn) -> None:
     state = turn.state
     if state.interrupted is not None:
         turn.end(ExitCode.INTERRUPTED, EventReason.INTERRUPTED, state.interrupted)
+    elif turn.now >= _deadline(state) and not state.finishing:
+        limit = turn.config.deadline
+        text = f"the job has run for {turn.now - state.began:.0f} s; spec.runPolicy.activeDeadlineSeconds is {limit:g}"
+        turn.end(ExitCode.DEADLINE, EventReason.DEADLINE_EXCEEDED, f"{text}. Step {state.step} was the last committed")
     elif state.errors:
         _failed(turn)
     elif state.poison and not poison.may_skip(state):
@@ -71,6 +75,7 @@ def _conclude(turn: Turn) -> None:
     elif state.starting:
         halt.conclude(turn)
         if not turn.state.ended:
+            late_starters(turn, math.inf)  # for all together there is one deadline
             start(turn)
     elif state.finishing:
         _finish(turn)
@@ -86,10 +91,16 @@ def _conclude(turn: Turn) -> None:
             begin_with(turn, turn.state.live)
         answer(turn)
         rejoin.rejoin(turn)
+        straggle.straggle(turn)
         boundary.boundary(turn)
         halt.conclude(turn)
     if not turn.state.ended and not turn.state.starting:
         checkpointing.arrange(turn)
+
+
+def _deadline(state: State) -> float:
+    limit = state.config.deadline
+    return math.inf if limit is None else state.began + limit
 
 
 def _failed(turn: Turn) -> None:
@@ -176,6 +187,6 @@ def _wake(state: State, now: float) -> float:
     moments.append(next_exception(state))
     if state.starting:
         deadlines = [since(state) + wait for wait in (state.config.start_wait, state.config.start_timeout)]
-        return min([*moments, *(at for at in deadlines if at > now)])
+        return min([*moments, *(at for at in deadlines if at > now), _deadline(state)])
     let_go = leave.due(state, now)
-    return min([*moments, facts_at(state) if state.probe is not None else math.inf, let_go])
+    return min([*moments, _deadline(state), facts_at(state) if state.probe is not None else math.inf, let_go])

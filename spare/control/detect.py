@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from spare.api import wire
+from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.control import note
 from spare.control.state import Group, GroupState, State, UserError
 from spare.control.turn import Turn
 
-_AT_WORK = ("compute", "load")
+_AT_WORK = ("starting", "compute", "load", "commit")
 """Phases in which a worker depends on nobody: no progress in them is its own fault."""
 _WAITING = ("reduce", "barrier", "rendezvous", "failed")
 """Phases in which a worker waits for the others."""
@@ -19,6 +20,9 @@ _WAITING = ("reduce", "barrier", "rendezvous", "failed")
 def detect(turn: Turn) -> None:
     """Lose the members that are dead by their silence or their standstill. They join the losses told by others."""
     _silent_agents(turn)
+    if turn.state.ended:
+        return
+    late_starters(turn, turn.config.start_timeout)
     _silent_workers(turn)
     _hung_workers(turn)
     _early_enders(turn)
@@ -68,9 +72,9 @@ def _silent_agents(turn: Turn) -> None:
     silent = _with_their_nodes(turn, silent)
     if not silent:
         if state.blind and not any(_unheard(state, g) for g in state.live):
-            turn.set(blind=frozenset())
+            turn.set(blind=frozenset(), blind_since=None)
         return
-    if not _own_network(turn, silent):
+    if not _own_network(turn, silent) and not turn.state.ended:
         for group in silent:
             quiet, node = silence(state, state.groups[group], now), _node(state.groups[group])
             where = f"node {node}: " if node else ""
@@ -94,6 +98,22 @@ def _with_their_nodes(turn: Turn, silent: list[int]) -> list[int]:
     ]
 
 
+def late_starters(turn: Turn, limit: float) -> None:
+    """Start groups again whose agents are there, and whose workers are stopped or will not get ready."""
+    for here in turn.state.groups:
+        if here.state is not GroupState.STARTING or not here.uid:
+            continue
+        waited = turn.now - here.started
+        if here.silent and here.silent_for > turn.config.dead_after:
+            why = f"its worker has been stopped for {here.silent_for:.1f} s, before it was ready"
+        elif waited > limit:
+            why = f"its worker was not ready {waited:.0f} s after its start (spec.detection.startTimeout)"
+        else:
+            continue
+        turn.say(EventReason.PODS_NOT_STARTING, f"group {here.group} is started again: {why}", (here.group,))
+        note.gone(turn, here.group, why, turn.now)
+
+
 def _unheard(state: State, group: int) -> bool:
     return state.groups[group].heard <= state.grace
 
@@ -104,6 +124,7 @@ def _own_network(turn: Turn, silent: list[int]) -> bool:
     Not for ever: who is still silent one more deadline later, while others are heard, is lost after all.
     """
     state = turn.state
+    since = turn.now if state.blind_since is None else state.blind_since
     down = {g for g in state.live if g in silent or state.groups[g].link_down is not None}
     if len(down) < 2 or 2 * len(down) <= len(state.live):
         return False
@@ -114,7 +135,11 @@ def _own_network(turn: Turn, silent: list[int]) -> bool:
             f"{len(down)} of {len(state.live)} agents are not heard at once: taken for our own network, nobody is lost"
         )
         turn.say(EventReason.UNHEARD, text, tuple(sorted(down)))
-    turn.set(grace=turn.now, blind=frozenset(down))
+    turn.set(grace=turn.now, blind=frozenset(down), blind_since=since)
+    if turn.now - since > turn.config.unheard_limit:
+        quiet = f"no agent has been heard for {turn.now - since:.0f} s, at step {state.step}"
+        text = f"{quiet}: whether they live cannot be known from here"
+        turn.end(ExitCode.STALLED, EventReason.STALLED, text, tuple(sorted(down)))
     return True
 
 
@@ -151,7 +176,7 @@ def _waited_for(here: Group, waiting: list[Group], limit: float) -> bool:
         if other.still <= limit:
             continue
         if other.phase in ("reduce", "barrier"):
-            if other.step == here.step and other.epoch == here.epoch:
+            if other.step >= here.step and other.epoch == here.epoch:  # further: this one has still to commit
                 return True
         elif other.epoch >= here.epoch:
             return True

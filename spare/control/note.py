@@ -12,7 +12,7 @@ from typing import Final
 
 from spare.api import wire
 from spare.api.exit_codes import is_masked
-from spare.control import checkpointing, halt, leave, poison, recovery, rejoin
+from spare.control import checkpointing, halt, leave, poison, recovery, rejoin, straggle
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish, SendRenew
 from spare.control.rank import Raised, fresh_pods, fresh_ranks
 from spare.control.signal import (
@@ -116,7 +116,10 @@ def _replace(turn: Turn, here: Group, uid: str) -> None:
         gone(turn, here.group, f"its agent was replaced by a new one ({uid})", turn.now)
     past = turn.group(here.group).past | ({here.uid} if here.uid else set())
     pods = fresh_pods(len(here.pods), heard=turn.now, zones=tuple(pod.zone for pod in here.pods))
-    fresh = Group(here.group, here.state, uid, past, pods, fresh_ranks(len(here.ranks)), attempts=here.attempts)
+    started = turn.now if here.uid else here.started
+    fresh = Group(
+        here.group, here.state, uid, past, pods, fresh_ranks(len(here.ranks)), started=started, attempts=here.attempts
+    )
     turn.set(groups=(*turn.state.groups[: here.group], fresh, *turn.state.groups[here.group + 1 :]))
     turn.move(here.group, GroupState.STARTING)
 
@@ -241,7 +244,8 @@ def _assemble(turn: Turn, hello: wire.Hello) -> None:
 def _alive(turn: Turn, alive: wire.Alive) -> None:
     group, rank, state = alive.group, alive.rank, turn.state
     here = turn.group(group).ranks[rank]
-    # The agent repeats what its worker last said: a commit may have overtaken it.
+    # The agent repeats what its worker's last heartbeat said: a commit may have overtaken it. Of a worker that can beat
+    # no more it is then known only for how long nothing came from it.
     fresh = (alive.epoch, alive.step) >= (here.epoch, here.step)
     turn.put_rank(
         group,
@@ -249,7 +253,7 @@ def _alive(turn: Turn, alive: wire.Alive) -> None:
         epoch=max(alive.epoch, here.epoch),
         step=max(alive.step, here.step),
         phase=alive.phase if fresh else here.phase,
-        still=alive.still if fresh else 0.0,
+        still=alive.still if fresh else alive.silent_for,
         worker=alive.worker,
         silent_for=alive.silent_for,
         exited=(here.exited if here.exited is not None else turn.now) if alive.worker == "exited" else None,
@@ -272,6 +276,7 @@ def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | 
                 recovery.running(turn, group, message.epoch)
         case wire.Committed():
             turn.put_rank(group, rank, phase="compute", committed=message.step)
+            straggle.paced(turn, message)
             rejoin.joined(turn, group)
             _committed(turn, message)
         case wire.Suspect():

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from spare.api import wire
 from spare.api.exit_codes import Blame, ExitCode, blame
 from spare.api.reasons import EventReason
-from spare.control.state import Crash, State
+from spare.control.crash import Crash
+from spare.control.state import State
 from spare.control.turn import Turn
 
 Micro = tuple[int, int, int]

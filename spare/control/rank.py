@@ -53,6 +53,10 @@ class Rank:
     """Newest epoch of which it said that it runs."""
     committed: int = 0
     """The newest step that it reported as committed; heartbeats tell `step`."""
+    pace: float = 0.0
+    """Seconds that it takes for a micro-batch, smoothed over its last steps."""
+    paced: int = 0
+    """Steps that are in it."""
     exited: float | None = None
     """When its agent first said that the worker has exited, without the report of how."""
     done: tuple[int, str] | None = None
@@ -66,7 +70,7 @@ class Rank:
 
 
 _PHASES: Final[tuple[wire.Phase, ...]] = (
-    *("stopped", "failed", "starting", "rendezvous", "compute", "reduce", "load", "barrier", "done"),
+    *("stopped", "failed", "starting", "rendezvous", "compute", "reduce", "load", "barrier", "commit", "done"),
 )
 """Phases in the order in which a step passes through them."""
 

@@ -23,7 +23,7 @@ def start(turn: Turn, here: Group) -> None:
     config = turn.config
     zones = tuple(pod.zone for pod in here.pods)
     turn.move(here.group, GroupState.STARTING, uid="", home="", master="", retry=None, attempts=here.attempts + 1)
-    turn.put(here.group, pods=fresh_pods(config.pods, zones=zones), ranks=fresh_ranks(config.ranks))
+    turn.put(here.group, started=turn.now, pods=fresh_pods(config.pods, zones=zones), ranks=fresh_ranks(config.ranks))
     turn.do(CreateGroup(here.group))
     turn.reasons.append(f"group {here.group} is started again: {here.reason}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from spare.api.spec import OnWipeOut
 from spare.control.config import Config
@@ -11,7 +11,13 @@ from spare.planner.reorder import Reorder, reorder
 from spare.planner.schedule import Schedule
 
 
-def reordered(config: Config, schedule: Schedule, live: Iterable[int], able: Collection[int]) -> Reorder:
+def reordered(
+    config: Config,
+    schedule: Schedule,
+    live: Iterable[int],
+    able: Collection[int],
+    speeds: Mapping[int, int] | None = None,
+) -> Reorder:
     """The next schedule; with Fetch, a shard without a host among those that are able is computed by others.
 
     Args:
@@ -19,10 +25,11 @@ def reordered(config: Config, schedule: Schedule, live: Iterable[int], able: Col
         schedule: So far.
         live: Members of the next plan.
         able: Those that have the training state.
+        speeds: Of slow groups, see `planner.reorder`; None: as they are in the schedule.
 
     Raises:
         WipeOut: a shard has no live host, and nothing is fetched.
     """
     if config.on_wipe_out is OnWipeOut.FETCH:
-        return reorder_fetching(schedule, live, config.redundancy, able)
-    return reorder(schedule, live)
+        return reorder_fetching(schedule, live, config.redundancy, able, speeds)
+    return reorder(schedule, live, speeds)

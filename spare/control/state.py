@@ -10,6 +10,7 @@ from typing import Final
 
 from spare.api import wire
 from spare.control.config import Config
+from spare.control.crash import Crash
 from spare.control.leaver import Halt, Leaver
 from spare.control.plan import Plan
 from spare.control.rank import Pod, Rank, slowest
@@ -91,12 +92,21 @@ class Group:
     home: str = ""
     """Where its ranks meet, told by the agent of pod 0; groups of one pod need nobody to tell them."""
     master: str = ""
+    started: float = math.inf
+    """When its start was last asked for; infinite where that is not known."""
     attempts: int = 0
     """Starts so far since it was last a member that had committed something."""
     retry: float | None = None
     """When it is to be started again."""
     reason: str = ""
     """Why it is lost or not there yet."""
+    lag: float = 1.0
+    """Its pace as a multiple of the median's."""
+    slow_since: float | None = None
+    well_since: float | None = None
+    """Since when it has been much slower than the median, or about as fast; neither in between."""
+    straggler: bool = False
+    """It has been slow for long, and not well for long since."""
 
     # --- the group as a whole ---------------------------------------------------------------------------------------
 
@@ -156,6 +166,11 @@ class Group:
         return max((rank.silent_for for rank in self.ranks if rank.worker == "silent"), default=0.0)
 
     @property
+    def pace(self) -> float:
+        """Seconds for a micro-batch, of its slowest rank."""
+        return max(rank.pace for rank in self.ranks)
+
+    @property
     def running(self) -> int:
         """Newest epoch of which all ranks said that they run."""
         return min(rank.running for rank in self.ranks)
@@ -205,19 +220,6 @@ class Loss:
     """When the first sign of it was there."""
     joined: bool = True
     """It had committed a step: its loss is one that the job masks, not a failed attempt to join."""
-
-
-@dataclass(frozen=True)
-class Crash:
-    """A worker that died of something that it did itself, with a micro-batch in hand."""
-
-    group: int
-    uid: str
-    micro: tuple[int, int, int]
-    """(step, shard, index)."""
-    how: str
-    by_itself: bool
-    """It left with an exit code of its own, and told no exception."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +320,13 @@ class State:
     """Silence counts from here: before it, our own network was away."""
     blind: frozenset[int] = frozenset()
     """Who was not heard when most were not heard."""
+    blind_since: float | None = None
+    """Since when that is so."""
     stalled: bool = False
+    judged: float = -math.inf
+    """When the paces of the groups were last compared."""
+    drifting: float | None = None
+    """Since when a straggler's speed has been far from that which its share was made for."""
     finishing: bool = False
     step: int = 0
     """The newest step that anybody reported as committed."""

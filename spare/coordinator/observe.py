@@ -28,6 +28,10 @@ class GroupSnapshot:
     """Processes of all its workers, by rank; 0 where one is not known."""
     reason: str = ""
     """Why it is lost, where it is."""
+    pace: float = 0.0
+    """Seconds that it takes for a micro-batch, lately; 0 where that is not known."""
+    lag: float = 0.0
+    """Of a straggler: its pace as a multiple of the median's; 0 of all others."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ def _group(state: State, number: int) -> GroupSnapshot:
         pid=here.pid,
         pids=tuple(rank.pid for rank in here.ranks),
         reason=here.reason,
+        pace=here.pace,
+        lag=here.lag if here.straggler else 0.0,
     )
 
 

@@ -105,24 +105,33 @@ class Worker:
 
     def alive(self) -> bool:
         """Whether the process runs, asked of the kernel now (a probe must not trust what was true a moment ago)."""
+        return self._kernel_state() not in (b"Z", b"X")
+
+    def _kernel_state(self) -> bytes:
+        """One letter, as in proc(5); `X` where there is no such process."""
         if self.process is None or self.code is not None:
-            return False
+            return b"X"
         try:
             with open(f"/proc/{self.process.pid}/stat", "rb") as stat:
-                return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+                return stat.read().rpartition(b")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
-            return False
+            return b"X"
+
+    def stopped(self) -> bool:
+        """Whether the process is stopped (SIGSTOP): then it does nothing, and cannot say so."""
+        return self._kernel_state() == b"T"
 
     def state(self, head: Mapping[str, Any], heartbeat: float, nonce: int | None = None) -> wire.Alive:
         """What is known of it at this moment. `head`: what every report of this rank has."""
         base = self.seen or wire.Alive(**head, worker="none")
-        silent = self._clock() - self.heard if self.hello else 0.0
+        silent = self._clock() - self.heard if self.hello or self.stopped() else 0.0
         if not self.alive():
             worker = "exited" if self.process is not None or self.code is not None else "none"
-        elif self.hello is None:
-            worker = "none"
+        elif silent > 2 * heartbeat and self.stopped():
+            worker = "silent"
         else:
-            worker = "silent" if silent > 2 * heartbeat else "running"
+            # Where native code holds Python's lock nothing is said either: no progress, but no death.
+            worker = "running" if self.hello else "none"
         more = {"nonce": nonce, "worker": worker, "silent_for": silent, "still": base.still + silent}
         return base.model_copy(update=more)
 

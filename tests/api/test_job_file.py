@@ -290,7 +290,8 @@ def test_effective_values_read_back_to_the_same_job() -> None:
     effective = job.effective()
 
     assert load_job(yaml.safe_dump(effective)).effective() == effective
-    assert effective["spec"]["detection"] == {"heartbeat": "200ms", "deadAfter": "5s", "hangAfter": "5m"}
+    detection = {"heartbeat": "200ms", "deadAfter": "5s", "hangAfter": "5m", "slowAfter": "30s", "startTimeout": "5m"}
+    assert effective["spec"]["detection"] == detection
     assert (effective["spec"]["minGroups"], effective["spec"]["redundancy"]) == (6, 3)
     assert load_job(job_text()).effective()["spec"]["minGroups"] == 8
 

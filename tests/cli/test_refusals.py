@@ -100,7 +100,8 @@ def test_validate_prints_every_value_that_holds(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     job = yaml.safe_load(result.stdout)
-    assert job["spec"]["detection"] == {"heartbeat": "500ms", "deadAfter": "5s", "hangAfter": "5m"}
+    detection = {"heartbeat": "500ms", "deadAfter": "5s", "hangAfter": "5m", "slowAfter": "30s", "startTimeout": "5m"}
+    assert job["spec"]["detection"] == detection
     assert job["spec"]["seed"] == 7
     (tmp_path / "job.yaml").write_text(result.stdout)
     assert yaml.safe_load(spare("validate", tmp_path / "job.yaml").stdout) == job

@@ -107,10 +107,10 @@ class Drive:
         ups = [self.up(g, pod) for g in names for pod in range(self.config.pods)]
         return self.do(*ups, *(hello for g in names for hello in self.ranks(self.hello, g)))
 
-    def hear(self, *groups: int, **fields: Any) -> Decision:
+    def hear(self, *groups: int, after: float = 0.0, **fields: Any) -> Decision:
         """A heartbeat of each of these (of all members) and a tick."""
         beats = [beat for g in groups or self.state.live for beat in self.ranks(self.alive, g, **fields)]
-        return self.do(*beats, Tick())
+        return self.do(*beats, Tick(), after=after)
 
     def finish(self) -> Decision:
         """All members commit the last step."""

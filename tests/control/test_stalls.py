@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from spare.control.action import Announce, DeleteGroup
 from spare.control.signal import Tick
-from tests.control.drive import started
+from tests.control.drive import CONFIG, Drive, started
 
 
 def test_a_stall_of_all_condemns_nobody_when_the_first_goes_on() -> None:
@@ -51,3 +52,99 @@ def test_a_worker_frozen_after_the_last_step_does_not_hold_up_the_end() -> None:
 
     assert drive.end is not None
     assert drive.end.code == 0
+
+
+def test_who_says_nothing_after_a_commit_is_stuck_though_its_last_heartbeat_is_older() -> None:
+    """Native code that holds Python's lock lets no heartbeat out: the agent repeats one of some steps ago."""
+    drive = started(hang_after=6.0)
+    drive.do(*(drive.committed(g, 3) for g in range(4)))
+    waiting = [drive.alive(g, phase="reduce", step=3, still=7.0) for g in (0, 2, 3)]
+    drive.do(*waiting, drive.alive(1, phase="rendezvous", step=0, epoch=0, still=9.0, silent_for=7.5), Tick())
+
+    assert drive.plan.groups == (0, 2, 3)
+    assert "made no progress for 7.5 s in 'compute'" in drive.plan.reason
+
+
+def test_who_is_stuck_in_the_commit_is_waited_for_by_those_in_the_next_step() -> None:
+    """Its optimizer never returns: the others have committed, and wait for it in the reduction of the step after."""
+    drive = started(hang_after=6.0)
+    drive.do(*(drive.committed(g, 1) for g in (0, 2, 3)))
+    drive.do(
+        *(drive.alive(g, phase="reduce", step=1, still=7.0) for g in (0, 2, 3)),
+        drive.alive(1, phase="commit", step=0, still=8.0),
+        Tick(),
+    )
+
+    assert drive.plan.groups == (0, 2, 3)
+    assert "made no progress for 8.0 s in 'commit'" in drive.plan.reason
+
+
+def test_a_joiner_that_never_acts_on_its_plan_is_lost() -> None:
+    """It was ready, and is stuck before it comes to the rendezvous, where the others wait."""
+    drive = started(hang_after=6.0)
+    waiting = [drive.alive(g, phase="rendezvous", still=7.0) for g in (0, 2, 3)]
+    drive.do(*waiting, drive.alive(1, phase="starting", epoch=0, still=9.0), Tick())
+
+    assert drive.plan.groups == (0, 2, 3)
+
+
+def test_a_replacement_that_does_not_get_ready_is_started_again() -> None:
+    """Not before its time, and again and again; a backend that has not started anything yet is not hurried."""
+    drive = started(replace=True, start_timeout=100.0)
+    drive.do(drive.exited(2))
+    drive.do(Tick(), after=1.0)
+    for attempt in range(2):
+        drive.uids[2] = f"u2-{attempt}"
+        drive.do(drive.up(2))
+        for _ in range(5):
+            drive.hear(after=18.0)
+        assert DeleteGroup(2, drive.uids[2]) not in drive.all(DeleteGroup)
+        drive.hear(after=20.0)
+        assert DeleteGroup(2, drive.uids[2]) in drive.all(DeleteGroup)
+        drive.hear(after=60.0)
+    told = [a.text for a in drive.all(Announce) if a.reason == "PodsNotStarting"]
+
+    assert len(told) == 2
+    assert "its worker was not ready 1" in told[0]
+    assert "spec.detection.startTimeout" in told[0]
+    assert drive.state.masked == 1
+
+
+def test_a_worker_stopped_before_its_hello_is_started_again_at_once() -> None:
+    """Before the first plan as after it."""
+    drive = Drive(CONFIG)
+    drive.do(*(drive.up(g) for g in range(4)), *(drive.hello(g) for g in (0, 2, 3)))
+    drive.do(drive.alive(1, worker="silent", silent_for=4.0, phase="starting"), after=4.0)
+    assert drive.all(DeleteGroup) == []
+    drive.do(drive.alive(1, worker="silent", silent_for=5.5, phase="starting"), after=1.5)
+
+    assert drive.all(DeleteGroup) == [DeleteGroup(1, "u1")]
+    assert drive.state.groups[1].retry is not None
+
+
+def test_silence_of_all_has_an_end() -> None:
+    """Our own network, nobody is lost; after the limit the job says that it gives up, and why."""
+    drive = started(unheard_limit=60.0)
+    for _ in range(11):
+        drive.do(Tick(), after=5.5)
+    assert drive.end is None
+    for _ in range(2):
+        drive.do(Tick(), after=5.5)
+
+    assert drive.end is not None
+    assert drive.end.code == 4
+    assert "no agent has been heard for" in drive.end.verdict
+    assert drive.state.masked == 0
+
+
+def test_a_network_that_comes_back_starts_the_count_anew() -> None:
+    """Two short absences are not one long one."""
+    drive = started(unheard_limit=60.0)
+    for _ in range(4):
+        for _ in range(7):
+            drive.do(Tick(), after=5.5)
+        drive.hear()
+        drive.hear(after=0.5)
+
+    assert drive.end is None
+    assert drive.state.losses == ()

@@ -214,6 +214,15 @@ def forgotten() -> None:
                     session.backward(loss_of(m, micro))
 
 
+def twice() -> None:
+    """A micro-batch with two losses, given one after the other."""
+    with training() as (session, m, _, _o):
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                session.backward(loss_of(m, micro))
+                session.backward(loss_of(m, micro))
+
+
 def cleared() -> None:
     """Gradients thrown away after each micro-batch."""
     with training() as (session, m, _, optimizer):
@@ -296,7 +305,7 @@ def raised(scene: Callable[[], None]) -> list[str]:
     return ["nothing", ""]
 
 
-MISUSE = (not_entered, outside, left_early, forgotten, cleared, cleared_in_place, graph, again, tiny)
+MISUSE = (not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny)
 
 if __name__ == "__main__":
     found = {scene.__name__: raised(scene) for scene in (*MISUSE, cleared_between_steps)}

@@ -68,6 +68,7 @@ def test_plans_in_mid_step_change_nothing_of_the_result(run: dict[str, Any]) -> 
         ("outside", "session.backward() outside of `for micro in step`"),
         ("left_early", "the loop left step 0 before all its micro-batches were computed"),
         ("forgotten", "micro-batch 1 of shard 0 was not given to session.backward()"),
+        ("twice", "micro-batch 0 of shard 0 was given to session.backward() before: add the parts of its loss"),
         ("cleared", "in the middle of a step (zero_grad()?)"),
         ("cleared_in_place", "in the middle of a step (zero_grad(set_to_none=False)"),
         ("graph", "create_graph"),

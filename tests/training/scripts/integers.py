@@ -52,13 +52,17 @@ def loss_of(model: torch.nn.Module) -> torch.Tensor:
 
 
 def main() -> None:
-    """Train STEPS steps; MICRO_SECONDS is what a micro-batch costs beside its arithmetic."""
+    """Train STEPS steps; MICRO_SECONDS is what a micro-batch costs beside its arithmetic.
+
+    SLOW is `group,first,end,seconds`: what it costs that group more in steps first to end - 1.
+    """
     model = make_model()
     pause = float(os.environ.get("MICRO_SECONDS", "0.002"))
+    who, first, end, more = (float(part) for part in os.environ.get("SLOW", "-1,0,0,0").split(","))
     with Session(model, [Descent(model, RATE)]) as session:
         for step in session.steps(until=int(os.environ["STEPS"])):
             for _ in step:
-                time.sleep(pause)
+                time.sleep(pause + more * (session.group == who and first <= step.number < end))
                 session.backward(loss_of(model))
 
 
