@@ -26,6 +26,7 @@ from spare.coordinator.observe import Observer
 from spare.local.backend import LocalBackend
 from spare.local.door import Door
 from spare.local.launch import AgentMissing, Launch, agent_program
+from spare.local.processes import adopt_orphans
 from spare.local.run_folder import RunFolder
 from spare.planner import recommended_redundancy
 
@@ -88,7 +89,8 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
         OSError: the run folder cannot be written.
     """
     spec, redundancy = order.job.spec, redundancy_of(order.job)
-    backend = LocalBackend(launch)
+    adopt_orphans()
+    backend = LocalBackend(launch, alone=True)
     config = Config.of(launch.job, spec, redundancy)
     config = dataclasses.replace(config, replace=order.replace, unheard_limit=config.hang_after)
     observers: list[Observer] = [view]

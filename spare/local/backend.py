@@ -64,8 +64,10 @@ class _Started:
 class LocalBackend:
     """`spare.coordinator.backend.Backend` on the processes of this machine. Belongs to one event loop."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, *, alone: bool = False) -> None:
+        """`alone`: this process does nothing but run this job, so all that it has started or adopted is the job's."""
         self.launch = launch
+        self._kin = Kin(f"SPARE_JOB={launch.job}", adopted=alone)
         self.folder = RunFolder(launch.folder)
         self.grace = END_GRACE
         """Patience of `close`; 0 kills at once."""
@@ -106,8 +108,6 @@ class LocalBackend:
         if started is None:
             return
         started.doomed = True
-        for pod in started.pods:
-            pod.signal(signal.SIGKILL)  # the quickest part first
         left = await asyncio.to_thread(started.kin.kill, KILL_PATIENCE)
         if left:
             # No reason to end the job: they are out of the plan, and `close` tries again.
@@ -150,13 +150,13 @@ class LocalBackend:
         self.grace = 0.0
         for started in self._started.values():
             started.doomed = True
-        left = Kin(f"SPARE_JOB={self.launch.job}").kill(KILL_PATIENCE)
+        left = self._kin.kill(KILL_PATIENCE)
         if left:
             raise StillAlive(f"processes {left} are alive {KILL_PATIENCE:g} s after SIGKILL")
 
     def alive(self) -> list[int]:
         """Processes of the job that live now."""
-        return Kin(f"SPARE_JOB={self.launch.job}").pids()
+        return self._kin.pids()
 
     # --- one agent ----------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ import sys
 
 from spare.api.exit_codes import ExitCode
 from spare_runtime.agent.agent import Agent
-from spare_runtime.agent.lifeline import die_with
+from spare_runtime.agent.lifeline import adopt_orphans, die_with, end_descendants
 from spare_runtime.config import BadEnvironment, read_environment
 
+PATIENCE = 2.0
+"""Seconds for what the workers left behind to end once it was killed."""
 USAGE = "usage: spare-agent -- COMMAND [ARGUMENT...]"
 
 
@@ -32,4 +34,11 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(ExitCode.USAGE)
     if env.parent is not None:
         die_with(env.parent, signal.SIGINT)  # so that it still ends the worker and all that the worker started
-    sys.exit(asyncio.run(agent.run()))
+    adopt_orphans(lambda: [worker.process.pid for worker in agent.workers if worker.process is not None])
+    try:
+        code = asyncio.run(agent.run())
+    finally:
+        left = end_descendants(PATIENCE)
+    if left:
+        print(f"spare-agent: processes {left} are alive {PATIENCE:g} s after SIGKILL", file=sys.stderr)  # noqa: T201
+    sys.exit(code)

@@ -1,0 +1,48 @@
+"""A daemon that a worker leaves behind: another session, another parent, an empty environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_run_ends import started
+from tests.training.processes import wait_for
+
+DAEMON = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
+    os._exit(0)
+os.execvp("sleep", ["sleep", "600"])
+"""
+
+
+def daemons(seconds: str) -> list[int]:
+    """Living daemons of this test, whoever adopted them."""
+    found = subprocess.run(["pgrep", "-fx", f"sleep {seconds}"], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+@pytest.mark.parametrize("agents", ["alive", "killed"])
+def test_a_daemon_does_not_outlive_the_run(tmp_path: Path, agents: str) -> None:
+    """Its agent has adopted it and ends it; where the agent was killed, the run itself has."""
+    seconds = f"7{os.getpid()}{len(agents)}"
+    script = tmp_path / "daemon.py"
+    script.write_text(DAEMON)
+    with started(tmp_path, f"[{sys.executable}, {script}, '{seconds}']", "--no-replacements") as run:
+        wait_for("two daemons", lambda: len(daemons(seconds)) == 2 or None)
+        if agents == "killed":
+            for pid in run.kin.pids():
+                if "spare-agent" in Path(f"/proc/{pid}/cmdline").read_text():
+                    os.kill(pid, signal.SIGKILL)
+        os.kill(run.process.pid, signal.SIGINT)
+        run.end()
+
+        assert daemons(seconds) == []
