@@ -86,6 +86,8 @@ class Environment:
     """Of a worker, in its group: pod * procs + its place in the pod. The agent's own is that of its first worker."""
     home: str
     """Address of the store at which the ranks of this group meet; empty where there is only one."""
+    start: int
+    """Number of this start of the group's workers, under the same incarnation."""
     uid: str
     """Incarnation of the group: fresh at every start, the same in all its pods."""
     token: str = field(repr=False)
@@ -136,6 +138,7 @@ def read_environment(env: Mapping[str, str] | None = None) -> Environment:
         procs=procs,
         rank=_whole(env, "SPARE_RANK", pod * procs, pods * procs - 1),
         home=env.get("SPARE_HOME", ""),
+        start=_whole(env, "SPARE_START", 0),
         uid=_text(env, "SPARE_UID"),
         token=_text(env, "SPARE_TOKEN"),
         bind=env.get("SPARE_BIND") or "127.0.0.1",

@@ -107,7 +107,7 @@ def home_store(env: Environment, purpose: str) -> Any:
         client = StoreClient(wire.Address.parse(env.home), env.token, _DIAL_TIMEOUT, env.rendezvous_timeout)
     except OSError as error:
         raise RendezvousTimeout(f"the store of group {env.group} at {env.home} does not answer: {error}") from error
-    store = dist.PrefixStore(f"{env.job}/{env.uid}/{purpose}", client)
+    store = dist.PrefixStore(f"{env.job}/{env.uid}/{env.start}/{purpose}", client)
     _CLIENTS.append(client)
     return store
 

@@ -17,7 +17,22 @@ AGENT: Final = "spare-agent"
 RESERVED: Final = frozenset(
     "SPARE_" + name
     for name in (
-        *("JOB", "GROUP", "POD", "PODS", "PROCS", "RANK", "HOME", "UID", "TOKEN", "BIND", "PORT", "ANNOUNCE_FD", "DIR"),
+        *(
+            "JOB",
+            "GROUP",
+            "POD",
+            "PODS",
+            "PROCS",
+            "RANK",
+            "HOME",
+            "START",
+            "UID",
+            "TOKEN",
+            "BIND",
+            "PORT",
+            "ANNOUNCE_FD",
+            "DIR",
+        ),
         *("PARENT", "AGENT", "FAULTS", "SEED", "HEARTBEAT", "DEAD_AFTER", "COLLECTIVE_TIMEOUT", "RENDEZVOUS_TIMEOUT"),
         "GRACE",
         *("TLS_CA", "TLS_CERT", "TLS_KEY"),

@@ -14,12 +14,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
-from spare_runtime.agent.assembling import Assembling
+from spare_runtime.agent.assembling import Assembling, Assembly
 from spare_runtime.agent.doors import Doors
 from spare_runtime.agent.leaving import Leaving
 from spare_runtime.agent.listening import tls_context
@@ -62,6 +62,8 @@ class Agent:
         self.assembly = assembly or Assembling(env)
         self.stopping: asyncio.Event = asyncio.Event()
         self.stop_reason = ""
+        self.renewed = 0
+        """Epoch of the newest order to start the workers again."""
         self.leaving = Leaving(clock, self._hand_on, self._stop)
         self.term = 0
         """Leadership of the latest coordinator that attached."""
@@ -96,7 +98,7 @@ class Agent:
     async def _work(self, below: str) -> None:
         """Start the workers, as soon as it is known where the ranks of the group meet, and tell of each one's end."""
         assembly = await self.assembly.known()
-        await asyncio.gather(*(self._one(worker, assembly.environment(worker.rank, below)) for worker in self.workers))
+        await asyncio.gather(*(self._one(worker, assembly, below) for worker in self.workers))
 
     async def _over(self, worker: Worker) -> None:
         """Wait for a worker's end. What it said last (why it ends) is read and told before that it has ended."""
@@ -105,15 +107,16 @@ class Agent:
                 async with asyncio.timeout(LAST_WORDS):
                     await worker.heard_out.wait()
 
-    async def _one(self, worker: Worker, env: Mapping[str, str]) -> None:
+    async def _one(self, worker: Worker, assembly: Assembly, below: str) -> None:
         why = ""
         try:
-            await worker.start(self.command, {**os.environ, **env})
-            await self._over(worker)
-            while worker.renewing:
-                worker.forget()
+            while True:
+                env = assembly.environment(worker.rank, below, self.renewed)
                 await worker.start(self.command, {**os.environ, **env})
                 await self._over(worker)
+                if not worker.renewing:
+                    break
+                worker.forget()
         except OSError as error:
             why = str(error)
             self._say(f"cannot start {self.command[0]!r}: {why}")
@@ -321,8 +324,9 @@ class Agent:
 
     def _renew(self, order: wire.Renew) -> None:
         """End the workers and start them again, as if this agent had just begun. One that never had a plan is fresh."""
-        if self.plan is None:
+        if order.epoch <= self.renewed or (self.plan is None and self.env.pods == 1):
             return
+        self.renewed = order.epoch
         self._say(f"starting the worker again: {order.reason}")
         self.plan = None
         for worker in self.workers:

@@ -28,13 +28,21 @@ class Assembly:
     """Address of the group's store; empty in a group of one rank, which meets nobody."""
     master: wire.Address
 
-    def environment(self, rank: int, below: str) -> dict[str, str]:
-        """Variables of one worker. `below`: the agent's socket for it."""
+    def environment(self, rank: int, below: str, start: int = 0) -> dict[str, str]:
+        """Variables of one worker.
+
+        Args:
+            rank: In its group.
+            below: The agent's socket for it.
+            start: Number of this start of the group's workers, the same in all its pods: what an earlier one left in
+                the store is not for this one.
+        """
         env = self.env
         local = {
             "SPARE_AGENT": below,
             "SPARE_RANK": str(rank),
             "SPARE_HOME": self.home,
+            "SPARE_START": str(start),
             "RANK": str(rank),
             "WORLD_SIZE": str(env.pods * env.procs),
             "LOCAL_RANK": str(rank - env.pod * env.procs),
