@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spare.api.ledger import Audit, audit
+from spare.api.ledger import Audit, audit, whose
 
 N, M = 2, 2
 EVERY = 0b1111
@@ -233,3 +233,31 @@ def test_lost_and_doubled_are_counted_micro_batch_by_micro_batch(
 
     assert (found.steps, found.lost, found.doubled, found.entries) == (steps, lost, doubled, entries)
     assert found.exact == (lost == doubled == 0)
+
+
+def test_each_rank_of_the_groups_is_audited_by_itself() -> None:
+    """Rank 1 of one group reduces with rank 1 of the other: the same micro-batches again, and none of them twice."""
+    a, b = whole_step(0)["a"], whole_step(0)["b"]
+    right = {"group-0.0-x": a, "group-0.1-x": a, "group-1.0-x": b, "group-1.1-x": b}
+
+    assert judge(right) == Audit(steps=1, entries=4, lost=0, doubled=0, repeated=0, problems=())
+
+    lost = judge(right | {"group-1.1-x": []})
+    assert lost.lost == 2
+    assert "rank 1: step 0: 2 micro-batches missing" in lost.problems[0]
+
+
+def test_a_step_that_only_some_ranks_committed_is_a_problem() -> None:
+    """All or none holds for the ranks of a group, too."""
+    one, two = both(whole_step(0)), both(whole_step(0), whole_step(1))
+    found = judge({"group-0.0-x": two["a"], "group-0.1-x": one["a"], "group-1.0-x": two["b"], "group-1.1-x": one["b"]})
+
+    assert found.problems == ("step 1 was committed by other ranks, and by no group's rank 1",)
+
+
+def test_a_ledger_s_name_tells_group_and_rank() -> None:
+    """Without a rank it is of a group of one."""
+    assert whose("group-12-0123456789ab") == (12, 0)
+    assert whose("group-12.3-0123456789ab") == (12, 3)
+    with pytest.raises(ValueError, match="no name of a ledger"):
+        whose("worker-1")

@@ -32,6 +32,7 @@ def spare(*arguments: str | Path) -> Result:
     ("arguments", "complaint"),
     [
         (["--kill", "4@20"], "--kill 4@20: the job has the groups 0 to 3 only"),
+        (["--kill", "1.1@20"], "--kill 1.1@20: a group has the ranks 0 to 0 only"),
         (["--kill-group", "9@1:step"], "--kill-group 9@1: the job has the groups 0 to 3 only"),
         (["--kill", "1@20:commit"], "the point 'commit' is none of compute, reduce, barrier, step, regroup"),
         (["--kill", "1@20:"], "the point '' is none of"),
@@ -126,12 +127,14 @@ def test_a_script_reaches_each_worker_as_it_reads_it() -> None:
         read("kill-group", "0@3:barrier"),
         read("pause", "2@5", timed=True),
         read("pause", "2@6:step=0.5", timed=True),
+        read("kill", "3.1@7:reduce"),
     ]
 
-    assert by_group(script, 4) == {
+    assert by_group(script, 4, ranks=2) == {
         0: "kill-group@3:barrier",
         1: "kill@20:compute,kill@35:reduce",
         2: "pause@5:compute=2,pause@6:step=0.5",
+        3: "kill.1@7:reduce",
     }
 
 

@@ -22,6 +22,18 @@ def test_each_part_is_read() -> None:
     assert parse_faults("") == ()
 
 
+def test_a_failure_happens_to_the_rank_that_it_names(tmp_path: Path) -> None:
+    """Rank 0 where none is named: the other ranks of the group go on."""
+    assert parse_faults("kill.3@2:step")[0].rank == 3
+    ledger = Ledger(str(tmp_path), 0, "uid")
+    script = "raise@1:step,raise.1@2:step"
+
+    Faults(script, ledger, 0, rank=1).at(1, "step")
+    Faults(script, ledger, 0).at(2, "step")
+    with pytest.raises(ScriptedFailure):
+        Faults(script, ledger, 0, rank=1).at(2, "step")
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -36,7 +48,7 @@ def test_what_cannot_be_read_is_named(bad: str) -> None:
         parse_faults(f"kill@1:step,{bad},kill@2:step")
 
     assert repr(bad) in str(refused.value)
-    assert "ACTION@STEP:POINT" in str(refused.value)
+    assert "ACTION[.RANK]@STEP:POINT" in str(refused.value)
 
 
 def test_a_fault_happens_once_and_is_written_down_first(tmp_path: Path) -> None:

@@ -76,9 +76,9 @@ def job_file(
     return path
 
 
-def start(job: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start `spare run` without waiting for it."""
-    command = [str(SPARE), "run", str(job), "--json", "--runs", str(job.parent / "runs"), *arguments]
+def start(job: Path, *arguments: str, runs: Path | None = None) -> subprocess.Popen[str]:
+    """Start `spare run` without waiting for it. `runs`: where its folder goes; default: beside the job file."""
+    command = [str(SPARE), "run", str(job), "--json", "--runs", str(runs or job.parent / "runs"), *arguments]
     environment = {**os.environ, "SPARE_DIGESTS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.runs import Run, check_survived, job_file, run, undisturbed, undisturbed_digest
+from tests.training.runs import Run, check_survived, job_file, result, run, start, undisturbed, undisturbed_digest
+
+pytestmark = pytest.mark.timeout(300)
 
 STEPS = 8
 DETECTION = {"heartbeat": "500ms", "deadAfter": "10s", "hangAfter": "60s"}
@@ -86,11 +88,11 @@ def test_two_ranks_of_different_number_die_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["halves.py", "sharded.py"])
 def test_a_lost_group_comes_back_with_all_its_ranks(tmp_path: Path, script: str) -> None:
     """Each rank loads its part from the donor's rank of its number."""
-    job = small(tmp_path, script, env={"STEPS": "400", "MICRO_SECONDS": "0.02"})
+    job = small(tmp_path, script, env={"STEPS": "300", "MICRO_SECONDS": "0.03"})
 
     done = run(job, "--kill", "1.1@5:reduce")
 
-    survived(done, 1, (of_halves if script == "halves.py" else of_parts)(400), steps=400)
+    survived(done, 1, (of_halves if script == "halves.py" else of_parts)(300), steps=300)
     assert [e["groups"] for e in done.events if e.get("reason") == "GroupRejoined"] == [[1]], done.told()
     last = [e for e in done.events if e.get("type") == "progress"][-1]
     assert (last["live"], last["depth"]) == (3, 1.0), done.told()
@@ -136,3 +138,19 @@ def test_an_exception_of_one_rank_ends_the_job_with_its_text(tmp_path: Path) -> 
 
     assert done.code == 1, done.told()
     assert "bad sample in rank 1" in done.summary["verdict"], done.told()
+
+
+@pytest.mark.slow
+def test_the_example_with_fsdp_ends_with_the_loss_of_a_run_without_failures(tmp_path: Path) -> None:
+    """In float32, summed in another order after the loss: within 1e-5."""
+    job = Path(__file__).parents[2] / "examples" / "fsdp" / "job.yaml"
+    fast = ["--set", "spec.template.spec.containers[0].command=[python, train.py, '20']"]
+    ends = []
+    for name, failures in (("a", []), ("b", ["--kill", "1.1@6:reduce"])):
+        (tmp_path / name).mkdir()
+        done = result(start(job, *fast, *failures, runs=tmp_path / name / "runs"), tmp_path / name / "job.yaml")
+        assert done.code == 0, done.told()
+        assert (done.summary["lost"], done.summary["repeated"]) == (0, 0), done.told()
+        ends.append(done.summary["loss"])
+
+    assert ends[1] == pytest.approx(ends[0], rel=1e-5)

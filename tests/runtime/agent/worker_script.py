@@ -27,6 +27,9 @@ def main() -> None:
             time.sleep(600)
         line.connect("\0" + env["SPARE_AGENT"][1:])
         me = {"job": env["SPARE_JOB"], "uid": env["SPARE_UID"], "epoch": 0, "group": int(env["SPARE_GROUP"])}
+        me |= {"pod": int(env.get("SPARE_POD", "0")), "rank": int(env["SPARE_RANK"])}
+        names = ("SPARE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "SPARE_HOME", "SPARE_START")
+        print("env", *(f"{name}={env[name]}" for name in names), file=shown)
         hello = {"kind": "hello", "protocol": 1, "pid": os.getpid(), "store": "127.0.0.1:29500"} | me
         line.sendall(json.dumps(hello | {"token": env["SPARE_TOKEN"]}).encode() + b"\n")
         for order in orders:
