@@ -311,10 +311,11 @@ def _suspect(turn: Turn, message: wire.Suspect) -> None:
 def _committed(turn: Turn, message: wire.Committed) -> None:
     state = turn.state
     assert state.plan is not None
-    if turn.group(message.group).committed < message.step:
-        return  # other ranks of the group have still to say so
-    if message.step > state.step:
-        turn.set(step=message.step, loss=message.loss if message.loss is not None else state.loss)
+    step = turn.group(message.group).committed  # not every rank reports every step: as far as all of them have
+    if not step:
+        return
+    if step > state.step:
+        turn.set(step=step, loss=message.loss if message.loss is not None else state.loss)
         if message.epoch >= state.plan.base:  # under a boundary plan that is not acted on yet, steps go on as before
             now = state.recovering
             if now is not None and now.committed is not None:
