@@ -18,26 +18,26 @@ import os, sys
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
+        os.execve("/usr/bin/tail", ["tail", "-f", sys.argv[1]], {})
     os._exit(0)
 os.execvp("sleep", ["sleep", "600"])
 """
 
 
-def daemons(seconds: str) -> list[int]:
+def daemons(watched: Path) -> list[int]:
     """Living daemons of this test, whoever adopted them."""
-    found = subprocess.run(["pgrep", "-fx", f"sleep {seconds}"], capture_output=True, text=True, check=False)
+    found = subprocess.run(["pgrep", "-fx", f"tail -f {watched}"], capture_output=True, text=True, check=False)
     return [int(pid) for pid in found.stdout.split()]
 
 
 @pytest.mark.parametrize("agents", ["alive", "killed"])
 def test_a_daemon_does_not_outlive_the_run(tmp_path: Path, agents: str) -> None:
     """Its agent has adopted it and ends it; where the agent was killed, the run itself has."""
-    seconds = f"7{os.getpid()}{len(agents)}"
-    script = tmp_path / "daemon.py"
+    script, watched = tmp_path / "daemon.py", tmp_path / "watched"
+    watched.touch()
     script.write_text(DAEMON)
-    with started(tmp_path, f"[{sys.executable}, {script}, '{seconds}']", "--no-replacements") as run:
-        wait_for("two daemons", lambda: len(daemons(seconds)) == 2 or None)
+    with started(tmp_path, f"[{sys.executable}, {script}, {watched}]", "--no-replacements") as run:
+        wait_for("two daemons", lambda: len(daemons(watched)) == 2 or None)
         if agents == "killed":
             for pid in run.kin.pids():
                 if "spare-agent" in Path(f"/proc/{pid}/cmdline").read_text():
@@ -45,4 +45,4 @@ def test_a_daemon_does_not_outlive_the_run(tmp_path: Path, agents: str) -> None:
         os.kill(run.process.pid, signal.SIGINT)
         run.end()
 
-        assert daemons(seconds) == []
+        assert daemons(watched) == []
