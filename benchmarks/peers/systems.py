@@ -161,10 +161,10 @@ SETTINGS = {
     PLAIN: "DistributedDataParallel over gloo, gradient_as_bucket_view; a lost process ends the job",
     ELASTIC: "torchrun, one agent, restarts at once, monitor interval 0.1 s (its default), checkpoint every 10 steps "
     "into memory, TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 (without it the restart over gloo is racy)",
-    "torchft": "its DistributedDataParallel and gloo, quorum beside the forward, heartbeat timeout 5 s and timeout of "
-    "collectives 60 s (its defaults), data by replica as its sampler has them; an uncommitted step is tried again; a "
-    "lost process is started again at once; gradients in one bucket, for with several survivors die of an error in "
-    "the hook of torchft 0.2.0",
+    "torchft": "its manager and gloo, one all-reduce of all gradients, quorum beside the forward, heartbeat timeout 5 "
+    "s and timeout of collectives 60 s (its defaults), data by replica as its sampler has them; an uncommitted step is "
+    "tried again; a lost process is started again at once. Not its DistributedDataParallel: in 0.2.0 survivors of a "
+    "failed all-reduce die in its hook (AttributeError: 'Future' object has no attribute '_fut')",
     "torchft, 1 s": "the same with a heartbeat timeout of 1 s, and of 5 s for collectives: a death that the survivors' "
     "sockets do not show is noticed by that timeout",
     "torchft, 1 s, by position": "the same, and the stream is read on from batches_committed, so that no part is left "

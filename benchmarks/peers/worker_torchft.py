@@ -1,4 +1,4 @@
-"""torchft: a replica group of one process, with torchft's own DistributedDataParallel, optimizer calls and gloo.
+"""torchft: a replica group of one process, with torchft's manager and gloo.
 
 DATA=replica: each replica reads its own part of every step, as torchft's sampler has it; the quorum runs beside the
 forward. DATA=position: the stream is read on from `batches_committed`, so that nothing is left out when replicas are
@@ -7,13 +7,12 @@ missing, which needs the quorum before the forward. In both an uncommitted step 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torchft import DistributedDataParallel, Manager, ProcessGroupGloo
+from torchft import Manager, ProcessGroupGloo
 from workload import GROUPS, MICRO_BATCHES, Journal, Workload
 
 
@@ -45,23 +44,25 @@ def main() -> None:
         hostname="127.0.0.1",
         replica_id=f"group_{group}",
     )
-    # One bucket: when the reduction of the first of several has failed, the hook of torchft 0.2.0 raises AttributeError
-    # for the second ('Future' object has no attribute '_fut'), and the survivors die of it.
-    model = DistributedDataParallel(manager, module, gradient_as_bucket_view=True, bucket_cap_mb=64)
+    # All gradients in one flat buffer, summed by one call of the manager. torchft's own DistributedDataParallel would
+    # do the same with hooks, but in 0.2.0 the survivors of a failed all-reduce die in its hook (AttributeError:
+    # 'Future' object has no attribute '_fut').
+    flat = torch.zeros(sum(p.numel() for p in module.parameters()))
+    for p, part in zip(module.parameters(), flat.split([p.numel() for p in module.parameters()]), strict=True):
+        p.grad = part.view(p.shape)
     by_position = os.environ["DATA"] == "position"
     while True:
         manager.start_quorum()
-        optimizer.zero_grad()
-        module.zero_grad()
+        flat.zero_()
         step, first = manager.current_step(), (manager.current_step() * GROUPS + group) * MICRO_BATCHES
         if by_position:
             place = manager.participating_rank()
             step = manager.current_step()
             first = (manager.batches_committed() + (place or 0)) * MICRO_BATCHES
         for i in range(MICRO_BATCHES):
-            with contextlib.nullcontext() if i == MICRO_BATCHES - 1 else model.no_sync():
-                (model(first + i) / MICRO_BATCHES).backward()
+            (module(first + i) / MICRO_BATCHES).backward()
             journal.computed(step, first + i, i + 1)
+        manager.allreduce(flat).wait()
         participants = manager.num_participants()
         if manager.should_commit():
             optimizer.step()
