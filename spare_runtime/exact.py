@@ -120,6 +120,9 @@ class ExactBuffers(Buffers):
         self._overflown: tuple[str, ...] | None = ()
         super().__init__(flats)
 
+    def sums(self) -> list[Tensor]:
+        return [self._local]
+
     # --- quanta -----------------------------------------------------------------------------------------------------
 
     def expect(self, micro_batches: int) -> None:

@@ -55,6 +55,8 @@ class Line(ABC):
         self._on_plan, self._on_finish = on_plan, on_finish
         self.on_save: Callable[[wire.Save], None] = lambda _: None
         """Called for an order to write checkpoints."""
+        self.on_hand_on: Callable[[], None] = lambda: None
+        """Called when the grace of a group that leaves is nearly over."""
         self.checkpoints: tuple[str, ...] = ()
         """What the hello says of complete checkpoints."""
         self.hand: Hand | None = None
@@ -94,6 +96,8 @@ class Line(ABC):
             self._on_finish()
         elif isinstance(message, wire.Save):
             self.on_save(message)
+        elif isinstance(message, wire.HandOn):
+            self.on_hand_on()
         elif isinstance(message, wire.Stop):
             self._leave(f"told to stop: {message.reason}", ExitCode.SIGTERM)
 

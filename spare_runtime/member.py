@@ -41,6 +41,8 @@ class Member(Regrouping):
         while training.committed == number:
             if self._any(self.membership.must_act):
                 self.regroup("to act on")
+            elif self.membership.must_hand_on:
+                self.hand_on()
             elif training.todo:
                 if training.todo.bit_count() <= max(half, 1):
                     self.faults.at(number, "compute")

@@ -32,6 +32,10 @@ class Membership:
         """The plan that this worker runs under."""
         self.meeting: Meeting | None = None
         self.finished = False
+        self.must_hand_on = False
+        """The grace of this group, which was asked to leave, is nearly over."""
+        self.gives = False
+        """It offers what it holds of the step in flight, and computes no more."""
 
     @property
     def epoch(self) -> int:
@@ -53,14 +57,19 @@ class Membership:
             )
             if what is Reaction.IGNORE:
                 return
-            if what is Reaction.STOP:
+            if what is Reaction.STOP and not self.gives:
                 self._removed(plan)
             self._seen = plan
-            if what is Reaction.ACT:
+            self._changed.notify_all()
+            if what in (Reaction.ACT, Reaction.STOP):
                 self._pending = plan
                 if self.meeting is not None:
                     self.meeting.interrupt()
-                self._changed.notify_all()
+
+    def on_hand_on(self) -> None:
+        """What is held is to be offered, if the step does not end by itself."""
+        with self._changed:
+            self.must_hand_on = True
 
     def on_finish(self) -> None:
         """The job has ended well: all have committed the last step, and who still meets others meets nobody."""
@@ -85,6 +94,18 @@ class Membership:
         """Everybody has seen a boundary plan: the newest one that I know is to be acted on."""
         with self._changed:
             self._pending = self._seen
+
+    @property
+    def seen_epoch(self) -> int:
+        """Of the newest plan that is known."""
+        return self._seen.epoch if self._seen else 0
+
+    def wait_for_news(self, deadline: float, than: int) -> None:
+        """Wait, at most `deadline` seconds, for a plan newer than epoch `than`, whatever it is."""
+        with self._changed:
+            until = self._around.clock() + deadline
+            while self.seen_epoch <= than and self._around.clock() < until:
+                self._changed.wait(min(1.0, max(0.0, until - self._around.clock())))
 
     def failed(self) -> None:
         """A collective or rendezvous failed here: only an urgent plan, newer than this epoch, answers that."""

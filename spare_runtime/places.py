@@ -6,7 +6,7 @@ then, and nobody can replace or bend a gradient unnoticed: that would be a lost 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -81,6 +81,17 @@ class GradientPlaces:
         """Empty the places, and whatever sums there are of them."""
         for each in self._flats:
             each.local.zero_()
+        self._note_versions()
+
+    def sums(self) -> list[Tensor]:
+        """The tensors of L, which add up to those of another group."""
+        return [each.local for each in self._flats]
+
+    def add_sums(self, others: Sequence[Tensor]) -> None:
+        """Add another group's L to this one."""
+        with torch.no_grad():
+            for mine, other in zip(self.sums(), others, strict=True):
+                mine.add_(other)
         self._note_versions()
 
     def check_attached(self, empty: bool) -> None:

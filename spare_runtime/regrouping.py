@@ -10,8 +10,9 @@ from spare.api import wire
 from spare.planner import Placement, WipeOut
 from spare_runtime.checkpoint.keeper import LAST_DEADLINE
 from spare_runtime.errors import Departed, JobEnded, SessionMisuse, StateDiverged, StateLost
+from spare_runtime.legacy import Legacies
 from spare_runtime.regroup import Facts, Outcome, outcome
-from spare_runtime.standing import FLUSH_DEADLINE, Said, Standing
+from spare_runtime.standing import FLUSH_DEADLINE, Said
 from spare_runtime.transfer import Offer
 
 PLAN_DEADLINE = 3600.0
@@ -23,7 +24,7 @@ _ENDED = -1
 """In place of a plan's epoch: the job has ended well."""
 
 
-class Regrouping(Standing):
+class Regrouping(Legacies):
     """How a rank goes from one plan to the next."""
 
     def regroup(self, why: str) -> None:
@@ -45,6 +46,7 @@ class Regrouping(Standing):
                 why = self._why
                 continue
             self._be_alike(said)
+            self.inherit(plan)
             came, met = self._try(lambda plan=plan, seconds=seconds: self._meet(plan, seconds))  # type: ignore[misc]
             if not self._all_done(came, regroup=False):
                 why = self._why
@@ -75,6 +77,7 @@ class Regrouping(Standing):
         try:
             self.membership.act_on(plan)
         except Departed:
+            self.given()
             self._depart(self.line.report(wire.Left, step=self.training.committed))
             raise
         if plan.halt and plan.base != plan.epoch:

@@ -64,6 +64,7 @@ class Standing(ABC):
         self._commits = Commits(self.line, around.clock)
         self.keeper = Keeper(env, env.rank, env.ranks, around.clock)
         self.keeper.attach(self.line)
+        self.line.on_hand_on = self.membership.on_hand_on
         self.line.on_save, self.line.checkpoints = self.keeper.on_save, self.keeper.names()
         self.line.start(str(self._store.address))
 

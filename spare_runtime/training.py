@@ -160,6 +160,22 @@ class Training:
         self._computed |= mask
         self.todo &= ~mask
 
+    def legacy(self) -> dict[str, Any]:
+        """What is held of the step in flight, for another group to take over. Not to be changed any more."""
+        about = {"committed": self.committed, "begun_again": self.begun_again, "scales": list(self.buffers.scales())}
+        return {**about, "held": f"{self.held:x}", "sums": self.buffers.sums()}
+
+    def inherit(self, legacy: dict[str, Any]) -> int:
+        """Take over what another group held; how many micro-batches. 0: it is of another step, or of no use."""
+        mine = (self.committed, self.begun_again, list(self.buffers.scales()))
+        held = int(legacy["held"], 16)
+        theirs = (legacy["committed"], legacy["begun_again"], legacy["scales"])
+        if not self.whole or mine != theirs or held & self.held:
+            return 0
+        self.buffers.add_sums(legacy["sums"])
+        self.held |= held
+        return held.bit_count()
+
     def drop_held(self) -> None:
         """L belongs to no step that is in flight any more."""
         if self.held:

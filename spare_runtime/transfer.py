@@ -104,6 +104,7 @@ class Donor:
         self.address = wire.Address(*self._listener.getsockname()[:2])
         self._token = token
         self._lock = threading.Lock()
+        self._given = threading.Event()
         self._offer: Offer | None = None
         self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, name="spare-donor", daemon=True).start()
@@ -112,6 +113,10 @@ class Donor:
         """From now on, joiners of this epoch get this."""
         with self._lock:
             self._offer = offer
+
+    def gave(self, deadline: float) -> bool:
+        """Whether somebody has been given everything, waiting at most `deadline` seconds."""
+        return self._given.wait(deadline)
 
     def withdraw(self) -> None:
         """Stop at once: no byte of the state leaves after this returns."""
@@ -163,6 +168,7 @@ class Donor:
                     if connection not in self._open:
                         return
                 connection.sendall(whole[start : start + _CHUNK])
+        self._given.set()
 
 
 class Transfer:

@@ -40,7 +40,10 @@ def called_for(turn: Turn) -> None:
 
 
 def noted(turn: Turn, message: wire.Halted) -> None:
-    """A member has stopped."""
+    """A member has stopped; without a plan that says so none does."""
+    if turn.state.halt is None and not (turn.state.plan is not None and turn.state.plan.halt):
+        turn.refuse(message.group, (message.uid, message.kind), f"'halted' of group {message.group}: no plan says so")
+        return
     step = max(message.step, turn.group(message.group).ranks[message.rank].step)
     turn.put_rank(message.group, message.rank, halted=(message.step, message.saved), step=step)
     turn.set(step=max(turn.state.step, message.step))

@@ -387,7 +387,7 @@ class Agent:
             worker.seen = message  # the agent's own heartbeat carries it
             return
         if isinstance(message, wire.Leave):
-            self.leaving.offered(message.serves)
+            self.leaving.offered(message)
             self._tell_leave()
             return
         if message.kind in REPEATED:

@@ -27,6 +27,7 @@ class Leaving:
         self._reason = ""
         self._until: float | None = None
         self._serves: str | None = None
+        self._epoch = 0
         self._timer: asyncio.Task[None] | None = None
 
     def ask(self, reason: str, grace: float) -> bool:
@@ -38,14 +39,15 @@ class Leaving:
         self._timer = asyncio.create_task(self._pass_by(min(RESERVE_MOST, grace / 3)))
         return True
 
-    def offered(self, serves: str | None) -> None:
-        """A worker computes no more, and gives what it holds there."""
-        self._serves = serves
+    def offered(self, by: wire.Leave) -> None:
+        """A worker computes no more, and gives what it holds, under the epoch that it runs in."""
+        self._serves, self._epoch = by.serves, by.epoch
 
     def report(self, head: dict[str, Any]) -> wire.Leave | None:
         """What the coordinator is told; None while nobody has asked."""
         if self._until is None:
             return None
+        head = head if self._serves is None else {**head, "epoch": self._epoch}
         return wire.Leave(**head, grace=self._left(), reason=self._reason, serves=self._serves)
 
     def close(self) -> None:

@@ -171,3 +171,13 @@ def test_a_job_whose_members_are_done_ends_as_complete() -> None:
     drive.do(*(drive.exited(g, code=0) for g in range(4)))
 
     assert drive.state.job is JobState.COMPLETE
+
+
+def test_a_group_that_stops_of_its_own_accord_has_not_halted() -> None:
+    """No plan says so: its word is refused, and it stays a member."""
+    drive = running()
+
+    drive.do(drive.say(wire.Halted, 1, step=2, saved=True))
+
+    assert drive.state.live == (0, 1, 2, 3)
+    assert drive.state.refused == 1

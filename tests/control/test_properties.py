@@ -18,12 +18,14 @@ from spare.control.signal import (
     AgentGone,
     AgentNotStarted,
     AgentUp,
+    DrainGroup,
     Interrupted,
     LinkDown,
     Pushed,
     Refused,
     Report,
     Signal,
+    Suspend,
     Tick,
 )
 from spare.control.state import GroupState, JobState
@@ -84,12 +86,22 @@ signals: st.SearchStrategy[Signal] = st.one_of(
     report(wire.Exited, signal=st.sampled_from([9, 11])),
     report(wire.Done, step=steps, digest=st.just("d")),
     report(wire.Refusal, what=st.just("plan"), reason=st.just("older")),
+    report(
+        wire.Leave,
+        grace=st.sampled_from([0.0, 3.0, 30.0]),
+        reason=st.just("SIGTERM"),
+        serves=st.sampled_from([None, None, "10.0.0.1:40000"]),
+    ),
+    report(wire.Left, step=steps),
+    st.builds(DrainGroup, groups, st.just("by hand"), st.sampled_from([None, 5.0]), st.booleans()),
 )
 ends: st.SearchStrategy[Signal] = st.one_of(
     report(wire.Errored, step=steps, type=st.just("ValueError"), text=st.just("bad")),
     report(wire.Exited, code=st.sampled_from([0, 1, 137])),
     report(wire.Done, step=steps, digest=st.sampled_from("de")),
     st.just(Interrupted("enough")),
+    st.just(Suspend("enough", 10.0)),
+    report(wire.Halted, step=steps, saved=st.booleans()),
 )
 batches = st.lists(
     st.tuples(
@@ -143,7 +155,9 @@ def judge(decisions: list[Decision]) -> None:
                 m.uid for m in state.plan.members
             }
             masked += len(gone)
-            assert state.masked == masked
+            leaving = sum(each.released is not None and not each.left for each in state.leavers)
+            leaving += sum(here.halted is not None for here in state.groups)
+            assert state.masked <= masked <= state.masked + state.drained + leaving
         assert state.masked >= before.state.masked
         assert state.refused >= before.state.refused
         assert state.losses == () or state.ended, "every loss is answered in the turn in which it is known"

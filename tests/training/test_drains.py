@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from spare.api.exit_codes import ExitCode
 from spare_runtime.faults import POINTS
@@ -153,3 +154,25 @@ def test_spare_drain_says_what_happens(tmp_path: Path) -> None:
     assert told(done, "GroupRejoined") == [], done.told()
     after = drain("0")
     assert (after.returncode, "no job is running" in after.stderr) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_step_that_is_longer_than_the_grace_is_handed_on(tmp_path: Path) -> None:
+    """The leave turns urgent in time: an heir takes over what the leaver has computed, the rest is patched, and nothing
+    is computed twice."""
+    job = job_file(tmp_path, micro_batches=8, env={"STEPS": "2", "MICRO_SECONDS": "1.2"})
+    document = yaml.safe_load(job.read_text())
+    document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 9
+    job.write_text(yaml.safe_dump(document))
+    process = start(job, "--no-replacements")
+    wait_for("the first step", lambda: commits(tmp_path) >= 4, 90.0)
+    pid = pid_of(tmp_path, 1, agent=True)
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+    done = result(process, job)
+
+    check_survived(done, steps=2, micro_batches=8, masked=0)
+    assert told(done, "Drained") == [[1]], done.told()
+    assert "micro-batches of group 1 are taken over" in done.told()
+    assert "0 micro-batches of group 1" not in done.told()
