@@ -28,6 +28,7 @@ def seed_all(seed: int) -> None:
     else:  # the same generator; `manual_seed` looks for devices of all kinds, which takes 0.2 ms each time
         torch.default_generator.manual_seed(seed)
     random.seed(seed)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed & 0xFFFFFFFF)
+    generator = getattr(sys.modules.get("numpy"), "random", None)  # absent, too, while another thread imports numpy
+    seed_numpy = getattr(generator, "seed", None)
+    if seed_numpy is not None:
+        seed_numpy(seed & 0xFFFFFFFF)

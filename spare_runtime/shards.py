@@ -17,7 +17,8 @@ _PART = "__part__"
 def _distributed(tensor: object) -> Any:
     """The tensor, if it is one of which every rank holds a part; else None."""
     library: Any = sys.modules.get("torch.distributed.tensor")  # importing it takes long, and who has one has done so
-    return tensor if library is not None and isinstance(tensor, library.DTensor) else None
+    kind = getattr(library, "DTensor", None)  # absent, too, while another thread is at importing it
+    return tensor if kind is not None and isinstance(tensor, kind) else None
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -101,13 +101,14 @@ def wait_condition(namespace: Namespace, job: str, kind: str, seconds: float) ->
 
 
 def wait_step(namespace: Namespace, job: str, step: int, seconds: float) -> None:
-    """Until so many steps are committed."""
-    wait_for(
-        f"{job} to commit step {step}",
-        lambda: status(namespace, job).get("step", 0) >= step,
-        seconds,
-        lambda: told(namespace, job),
-    )
+    """Until so many steps are committed. Ends at once when the job has failed."""
+
+    def probe() -> bool:
+        known = status(namespace, job)
+        assert conditions(namespace, job).get("Failed") != "True", told(namespace, job)
+        return bool(known.get("step", 0) >= step)
+
+    wait_for(f"{job} to commit step {step}", probe, seconds, lambda: told(namespace, job))
 
 
 def pods_of(namespace: Namespace, job: str, group: int | None = None) -> list[Body]:
