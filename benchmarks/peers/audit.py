@@ -32,13 +32,13 @@ class Finding:
     redone: int
     """Steps that were committed more than once."""
     lost: int
-    """Micro-batches before the last one in the final history that are not in it."""
+    """Micro-batches between the first timed step's and the last one in the final history that are not in it."""
     repeated: int
     """Times that a micro-batch is in the final history beyond the first."""
     wasted: int
     """Gradients that were computed and are in nothing, or are in it without having been needed."""
     smallest: float
-    """Micro-batches in the smallest step of the final history."""
+    """Micro-batches in the smallest step of the final history, from the first timed one on."""
 
 
 def read(lines: Iterable[str]) -> list[Event]:
@@ -57,7 +57,8 @@ def audit(journals: Mapping[str, list[Event]], warm: int = 5) -> Finding:
 
     Args:
         journals: Events by process, one journal a process.
-        warm: Steps at the beginning that are not timed.
+        warm: Steps at the beginning that are not timed, nor looked at for losses: systems differ in how they get
+            together, and nothing has failed by then.
     """
     events = sorted((e | {"process": p} for p, own in journals.items() for e in own), key=lambda e: e["at"])
     commits = [e for e in events if e["event"] == "committed"]
@@ -81,11 +82,16 @@ def audit(journals: Mapping[str, list[Event]], warm: int = 5) -> Finding:
         rejoin=rejoin,
         rejoin_stall=stall,
         redone=_redone(commits),
-        lost=sum(number not in times for number in range(max(times))),
+        lost=sum(number not in times for number in range(_first(history, warm), max(times))),
         repeated=sum(count - 1 for count in times.values()),
         wasted=computed - len(times),
-        smallest=min(sum(counts.values()) for counts in history.values()),
+        smallest=min(sum(counts.values()) for number, counts in history.items() if number >= warm),
     )
+
+
+def _first(history: Mapping[int, Mapping[str, float]], warm: int) -> int:
+    """The lowest micro-batch in the first step that is looked at, or in a later one."""
+    return min(int(number) for step, counts in history.items() if step >= warm for number in counts)
 
 
 def _firsts(commits: list[Event]) -> list[Event]:

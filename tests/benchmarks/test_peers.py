@@ -68,6 +68,13 @@ def test_a_known_loss_is_counted(audit: ModuleType) -> None:
     assert (found.lost, found.repeated, found.wasted, found.smallest) == (2, 0, 0, 6)
 
 
+def test_how_a_system_gets_together_is_no_loss(audit: ModuleType) -> None:
+    """Step 0 by one group alone: nothing has failed yet; from step 5 on everything counts."""
+    found = audit.audit(run(step(0.0, 0, (0,)), calm(range(1, 9))))
+
+    assert (found.lost, found.smallest) == (0, 8)
+
+
 def test_micro_batches_that_count_twice_are_counted(audit: ModuleType) -> None:
     """In one step's gradient twice, and in two steps' gradients."""
     twice = dict.fromkeys(range(64, 72), 1.0) | {64: 2.0, 3: 1.0}
