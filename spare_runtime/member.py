@@ -27,7 +27,11 @@ class Member(Regrouping):
     def __init__(self, env: Environment, training: Training, ledger: Ledger, surroundings: Surroundings = REAL) -> None:
         """Connect to the agent, and wait until the first plan's members have met."""
         super().__init__(env, training, ledger, surroundings)
-        self.regroup("to begin with")
+        try:
+            self.regroup("to begin with")
+        except SpareError as error:  # the session is not entered yet, and so nobody else would tell of it
+            self.tell_error(error, None)
+            raise
 
     # --- a step -----------------------------------------------------------------------------------------------------
 
@@ -119,6 +123,7 @@ class Member(Regrouping):
         plan, training = self.plan, self.training
         if self.keeper.writes(plan) and all(due for (due,) in self._agree(self.keeper.due(plan, training))):
             self.keeper.write(plan, training)
+            self.faults.at(training.committed, "save")
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

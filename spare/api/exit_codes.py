@@ -30,7 +30,12 @@ class ExitCode(IntEnum):
     COMPLETE = 0, "every step is committed; the summary says what was masked", "spare run, agent, worker", False
     USER_ERROR = 1, "the training script raised an exception; its text is shown", "spare run, agent, worker", False
     USAGE = 2, "the command line or the job file is wrong; nothing was started", "spare run, agent", False
-    WIPE_OUT = 3, "some shard has no live host left, and onWipeOut says Fail", "spare run", False
+    WIPE_OUT = (
+        3,
+        "some shard has no live host left, and onWipeOut says Fail, or runPolicy.backoffLimit is used up",
+        "spare run",
+        False,
+    )
     STALLED = 4, "a deadline passed, or failures went on without progress; who was awaited is shown", "spare run", False
     INEXACT = (
         5,

@@ -53,12 +53,11 @@ class SPAReJob(Strict):
     def effective(self) -> dict[str, Any]:
         """What holds: the file with every default filled in, as plain data that `load_job` reads back to this job.
 
-        Fields that have no value (no checkpoint path, no deadline) are left out; the template is as it was written.
+        Fields that have no value (no checkpoint path, no deadline, no minGroups) are left out; the template is as it
+        was written.
         """
-        spec = self.spec.model_copy(update={"min_groups": self.spec.groups_to_start})
-        filled = self.model_copy(update={"spec": spec})
-        plain = filled.model_dump(mode="json", by_alias=True, exclude_none=True)
-        plain["spec"]["template"] = spec.template.plain()  # as written: there an explicit null stays
+        plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        plain["spec"]["template"] = self.spec.template.plain()  # as written: there an explicit null stays
         return plain
 
 

@@ -109,12 +109,14 @@ class Checkpoint(Strict):
     path: str | None = Field(
         default=None,
         min_length=1,
-        description="Folder that all groups see. Default: none, no checkpoints are written.",
+        description="Folder that all groups see; in a local run a relative one starts at the job file's folder. A job"
+        " goes on from the newest complete checkpoint in it. Default: none, no checkpoints are written.",
     )
     period: Annotated[timedelta | Auto, duration("1s", "720h", or_auto=True)] = Field(
         default="auto",
-        description="Time between two checkpoints. Default: auto, the period with the least expected loss, from the"
-        " measured time to save and the mean time to a wipe-out.",
+        description="Time from the beginning of one checkpoint to that of the next; one more is written at the end."
+        " Default: auto, the period with the least expected loss, from the measured time to save, the time that a start"
+        " takes, and the losses seen so far.",
     )
     keep: int = Field(
         default=3,
@@ -263,13 +265,16 @@ class Spec(Strict):
         default=None,
         ge=1,
         le=MAX_GROUPS,
-        description="Fewest groups to start with when not all can be had for five minutes. Default: all of them.",
+        description="Fewest groups to start with when not all can be had for five minutes, and to go on with: with"
+        " fewer the job waits for replacements. Default: all of them to start, and any number that hosts every shard to"
+        " go on.",
     )
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where and when the state is kept.")
     on_wipe_out: Annotated[OnWipeOut, Lax] = Field(
         default=OnWipeOut.FAIL,
         description="When a shard has no live host left: Fail (default) ends the job and reports; Fetch lets survivors"
-        " compute shards they do not host, where the data is on shared storage; Restart goes back to the checkpoint.",
+        " compute shards they do not host, where the data is on shared storage; Restart begins again with all groups"
+        " from the newest checkpoint, at most runPolicy.backoffLimit times.",
     )
     on_poison: Annotated[OnPoison, Lax] = Field(
         default=OnPoison.FAIL,
@@ -335,11 +340,6 @@ class Spec(Strict):
     @field_serializer("template")
     def _as_it_stood(self, template: PodTemplate) -> dict[str, Any]:
         return template.plain()
-
-    @property
-    def groups_to_start(self) -> int:
-        """minGroups with its default filled in."""
-        return self.groups if self.min_groups is None else self.min_groups
 
     @property
     def procs_per_group(self) -> int:

@@ -120,6 +120,7 @@ def run(
     step      the barrier has passed, the optimizer has not stepped
     regroup   it takes part in a regroup, which another failure in step S has caused
     give      it has begun to give its state to a group that joins in step S
+    save      it has begun to write a checkpoint of S steps
 
     Real failures work as well: `kill -9` a worker or an agent from another shell; the view shows the process numbers.
 

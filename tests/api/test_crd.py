@@ -60,7 +60,7 @@ def test_the_defaults_are_those_of_a_local_run() -> None:
                 given.setdefault(name, below["default"])
         return given
 
-    server = filled(at(".spec"), {"groups": 8, "minGroups": 8, "template": effective["template"]})
+    server = filled(at(".spec"), {"groups": 8, "template": effective["template"]})
 
     assert server == effective
 

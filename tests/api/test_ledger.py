@@ -261,3 +261,54 @@ def test_a_ledger_s_name_tells_group_and_rank() -> None:
     assert whose("group-12.3-0123456789ab") == (12, 3)
     with pytest.raises(ValueError, match="no name of a ledger"):
         whose("worker-1")
+
+
+def begins(origin: int, begun_from: str) -> str:
+    """A group begins the history of a start or restart."""
+    return json.dumps({"origin": origin, "from": begun_from})
+
+
+def begun(origin: int, begun_from: str) -> dict[str, list[str]]:
+    """Both do."""
+    return {name: [begins(origin, begun_from)] for name in ("a", "b")}
+
+
+def name(origin: int, step: int) -> str:
+    """A checkpoint."""
+    return f"epoch-{origin:08d}-00000000/step-{step:010d}"
+
+
+def test_after_a_restart_the_newest_history_counts() -> None:
+    """Steps 2 and 3 are given up and computed again; a step that is twice in one history is still wrong."""
+    first = both(*(whole_step(step) for step in range(4)))
+    second = both(begun(3, name(1, 2)), *(whole_step(step, epoch=3) for step in range(2, 5)))
+
+    found = judge(both(first, second))
+
+    assert found == Audit(steps=5, entries=20, lost=0, doubled=0, repeated=0, problems=(), abandoned=2)
+    assert "committed twice" in str(judge(both(first, second, whole_step(4, epoch=3))).problems)
+
+
+def test_a_restart_of_a_restart() -> None:
+    """Each history goes back as far as its checkpoint says, also beyond the one before."""
+    parts = [*(whole_step(step) for step in range(6)), begun(3, name(1, 4)), whole_step(4, 3), whole_step(5, 3)]
+    parts += [begun(5, name(1, 2)), *(whole_step(step, 5) for step in (2, 3))]
+
+    found = judge(both(*parts))
+
+    assert (found.steps, found.abandoned, found.problems) == (4, 6, ())
+
+
+def test_a_run_that_goes_on_from_another_begins_where_that_one_ended() -> None:
+    """And nowhere else: a step between the checkpoint and the first commit is lost."""
+    assert judge(both(begun(2, name(1, 7)), whole_step(7, 2), whole_step(8, 2))).exact
+    found = judge(both(begun(2, name(1, 7)), whole_step(8, 2)))
+    assert "step 7 was never committed" in found.problems
+    assert "begins with step 8" in str(found.problems)
+
+
+def test_a_restart_that_never_committed_leaves_what_its_checkpoint_holds() -> None:
+    """The job ended right then."""
+    found = judge(both(*(whole_step(step) for step in range(4)), begun(3, name(1, 3))))
+
+    assert (found.steps, found.abandoned, found.problems) == (3, 1, ())

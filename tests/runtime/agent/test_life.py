@@ -14,7 +14,7 @@ import pytest
 
 from spare.api import wire
 from tests.runtime.agent.stage import AGENT, acting, lives, until
-from tests.runtime.plans import JOB, UID
+from tests.runtime.plans import JOB, UID, plan
 
 ME: dict[str, Any] = {"job": JOB, "uid": UID, "epoch": 0}
 
@@ -189,3 +189,27 @@ def test_the_agent_needs_no_torch() -> None:
     code = "import sys, spare_runtime.agent.main; print([m for m in sys.modules if m.partition('.')[0] == 'torch'])"
 
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout.strip() == b"[]"
+
+
+def test_a_worker_is_started_again_on_demand(tmp_path: Path) -> None:
+    """All groups go back to a checkpoint: the worker and its children are new, the agent and its line stay. Its end is
+    not told, its hello is; the plan of before is forgotten, and an order that comes twice is obeyed once."""
+    with acting(tmp_path, "fork") as stage:
+        line = stage.ready()
+        line.send(plan(3))
+        until(lambda: stage.told('"kind":"plan"'), "the plan")
+        first, family = stage.worker(), stage.family()
+
+        for _ in range(2):
+            line.send(wire.Renew(**ME | {"epoch": 3}, reason="wipe-out"))
+        hello = line.next(wire.Hello, lambda hello: hello.pid not in (0, first))
+
+        assert hello.epoch == 0
+        until(lambda: not any(lives(pid) for pid in family if pid != stage.process.pid), "the end of the first")
+        line.send(wire.Probe(**ME, nonce=7))
+        alive = line.next(wire.Alive, lambda alive: alive.nonce == 7)
+        assert (alive.worker, alive.epoch) == ("running", 0)
+        line.send(plan(4))
+        until(lambda: len(stage.told('"kind":"plan"')) == 2, "the next plan")
+        assert lives(hello.pid)
+        assert not [m for m in line.seen if isinstance(m, wire.Exited)]
