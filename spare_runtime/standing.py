@@ -60,9 +60,10 @@ class Standing(ABC):
         self._misfit = ""  # why a sibling cannot apply what all hold reduced
         self._why = ""
         self._store = around.store(env.bind, env.token)
+        # Before the line: importing its library may take longer than an agent waits for a hello.
+        self.keeper = Keeper(env, env.rank, env.ranks, around.clock)
         self.line = around.line(env, self.membership.on_plan, self.membership.on_finish)
         self._commits = Commits(self.line, around.clock)
-        self.keeper = Keeper(env, env.rank, env.ranks, around.clock)
         self.keeper.attach(self.line)
         self.line.on_hand_on = self.membership.on_hand_on
         self.line.on_save, self.line.checkpoints = self.keeper.on_save, self.keeper.names()

@@ -49,6 +49,7 @@ class Keeper:
         self._folder = Folder(Path(env.checkpoint)) if env.checkpoint else None
         self._writer: Writer | None = None
         if self._folder is not None:
+            tensors.library()  # here, and not in the thread that writes: others would see it half imported
             self._writer = Writer(self._folder, env.checkpoint_keep, env.uid, self._came, rank)
         self._orders = threading.Lock()
         self._due: float | None = None

@@ -72,7 +72,7 @@ def write(path: Path, tensors: dict[str, Tensor], plain: Tensor) -> None:
     Raises:
         OSError: it cannot be written (a full disk).
     """
-    dcp = _library()
+    dcp = library()
     writer = dcp.FileSystemWriter(path, single_file_per_rank=True, sync_files=True, thread_count=1)
     planner = dcp.DefaultSavePlanner(flatten_state_dict=False)
     try:
@@ -87,7 +87,7 @@ def read(path: Path) -> Any:
     Raises:
         OSError: it cannot be read.
     """
-    dcp = _library()
+    dcp = library()
     try:
         reader = dcp.FileSystemReader(path)
         entries = reader.read_metadata().state_dict_metadata
@@ -110,11 +110,11 @@ def _told(error: BaseException, what: str) -> OSError:
     return OSError(f"{what}: {next(iter(str(inner).splitlines()), '') or type(inner).__name__}")
 
 
-def _library() -> Any:
-    """torch.distributed.checkpoint; importing it takes a second or two, which only who writes or reads one spends."""
-    import torch.distributed.checkpoint as library
+def library() -> Any:
+    """torch.distributed.checkpoint; importing it takes a second or two, which only jobs with checkpoints spend."""
+    import torch.distributed.checkpoint as checkpoint
 
     # It warns at each save and load that there are no collectives; that is what is wanted.
     warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.distributed\.checkpoint")
     warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
-    return library
+    return checkpoint

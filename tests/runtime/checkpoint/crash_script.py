@@ -146,5 +146,5 @@ def limit(path: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    tensors._library()
+    tensors.library()
     {"kill": kill, "limit": limit}[sys.argv[1]](Path(sys.argv[2]))
