@@ -148,6 +148,12 @@ def _judged(
     if plan is None or state.restarting is not None or not _trains(state, before, plan):
         reason, message = waits or (EventReason.POD_CREATED, _starting(state))
         return None, reason, message, False
+    if state.waiting is not None:
+        text = (
+            f"{len(state.live)} groups are left, and minGroups is {state.config.min_groups}: waiting for replacements"
+        )
+        reason, message = waits or (EventReason.BELOW_MIN_GROUPS, text)
+        return None, reason, message, False
     if state.job is JobState.DEGRADED:
         message = plan.reason if waits is None else f"{plan.reason}; {waits[0]}: {waits[1]}"
         return ConditionType.RUNNING, EventReason.GROUP_LOST, message, True
