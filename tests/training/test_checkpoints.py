@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from spare.api.checkpoint import Manifest, Name
 from spare_runtime.checkpoint.folder import Folder
 from tests.training.processes import pid_of, wait_for
-from tests.training.runs import Run, check_survived, job_file, result, run, start
+from tests.training.runs import Run, check_survived, job_file, run, start
 from tests.training.scripts.counting import digest_after
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -182,6 +183,10 @@ def test_f21_the_restart_limit_has_an_effect(tmp_path: Path) -> None:
     """backoffLimit 1: the second wipe-out ends the job, with its reason; masked losses use none of it."""
     file = job(tmp_path, 100_000, redundancy=2, onWipeOut="Restart", runPolicy={"backoffLimit": 1})
     process = start(file, "--kill", "2@10:reduce")
+    assert process.stdout is not None
+    lines: list[str] = []
+    reader = threading.Thread(target=lines.extend, args=(process.stdout,))  # a full pipe would stop the coordinator
+    reader.start()
     wait_for("a rejoin after the masked loss", lambda: _whole(tmp_path, {2: 2}), 120.0)
     for round_, alive in enumerate(({0: 1, 1: 1}, {0: 2, 1: 2})):
         wait_for("all groups", lambda alive=alive: _whole(tmp_path, alive), 120.0)  # type: ignore[misc]
@@ -189,7 +194,12 @@ def test_f21_the_restart_limit_has_an_effect(tmp_path: Path) -> None:
             pid = pid_of(tmp_path, group)
             assert pid is not None, round_
             os.kill(pid, signal.SIGKILL)
-    done = result(process, file)
+    process.wait(timeout=200)
+    reader.join()
+    process.stdout.close()
+    entries = [json.loads(line) for line in lines if line.startswith("{")]
+    [folder] = (tmp_path / "runs").glob("*")
+    done = Run(process.returncode, entries[-1], entries, "".join(lines), folder)
 
     assert done.code == 3, done.told()
     assert (done.summary["restarts"], done.summary["result"]) == (1, "failed"), done.told()
