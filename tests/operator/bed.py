@@ -276,6 +276,7 @@ class Bed:
             while line := await reader.readline():
                 down.put(line)
         down.shut()
+        await asyncio.wait({serving}, timeout=1.0)  # what came is heard before the end of the line is
         for task in (serving, pump):
             task.cancel()
         writer.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spare_operator import names
+from spare_operator.lease import Timing
 from tests.operator.api_server import Body
 from tests.operator.bed import NAMESPACE, Bed, PodAgent, a_bed, job_body
 from tests.operator.loop import run
@@ -17,10 +19,10 @@ from tests.operator.loop import run
 LONG = 1_000_000
 
 
-async def training(bed: Bed, **spec: Any) -> None:
-    """A job that trains and does not end by itself."""
+async def training(bed: Bed, settings: Mapping[str, Any] | None = None, **spec: Any) -> None:
+    """A job that trains and does not end by itself. `settings`: of the operator."""
     bed.steps = LONG
-    bed.operator()
+    bed.operator(**(settings or {}))
     bed.api.put("sparejobs", job_body(**spec))
     await bed.trains()
 
@@ -198,13 +200,16 @@ def test_a_queue_gets_its_pods_back_before_it_is_asked_for_more_f48(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_watches_that_say_nothing_only_cost_seconds_f61(tmp_path: Path) -> None:
     """F61: an idle hour, then every watch is dead: a lost pod is noticed in less than 10 s all the same."""
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
             bed.compute = 30.0
-            await training(bed, detection={"heartbeat": "30s", "deadAfter": "2m", "hangAfter": "20m"})
+            slow = Timing(duration=150.0, renew_within=100.0, retry=20.0)
+            detection = {"heartbeat": "30s", "deadAfter": "2m", "hangAfter": "20m"}
+            await training(bed, {"timing": slow}, detection=detection)
             await asyncio.sleep(3600.0)
             bed.api.mute_watches = True
             bed.agent(2).frozen = True  # nothing but the object tells
