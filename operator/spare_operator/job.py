@@ -19,7 +19,7 @@ from spare_operator.ending import after_the_end, remove_pods
 from spare_operator.pod import JobKey
 from spare_operator.record import JobGone, Outrun, Record
 from spare_operator.surroundings import Surroundings
-from spare_operator.training import Training
+from spare_operator.training import Training, trains
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Job:
             if isinstance(spec, JobFileError):
                 await record.write_status(self._said(ConditionType.FAILED, EventReason.INVALID_SPEC, str(spec)))
                 continue
-            if spec.run_policy.suspend:
+            if spec.run_policy.suspend and not trains(record.plan):
                 await self._suspended(record)
                 continue
             await self._train(record, spec)
@@ -125,8 +125,8 @@ class Job:
             await self._change()
 
     async def _change(self) -> None:
-        self._changed.clear()
         await self._changed.wait()
+        self._changed.clear()  # what comes from here on is a change of its own
 
     async def _train(self, record: Record, spec: Spec) -> None:
         self.training = Training(self._around, self.key, record, spec, self._body["metadata"].get("generation", 0))
@@ -134,8 +134,10 @@ class Job:
         try:
             while not running.done():
                 change = asyncio.get_running_loop().create_task(self._change())
-                await asyncio.wait({running, change}, return_when=asyncio.FIRST_COMPLETED)
-                change.cancel()
+                try:
+                    await asyncio.wait({running, change}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    change.cancel()
                 if running.done():
                     break
                 if self._going:

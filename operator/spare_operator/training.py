@@ -112,6 +112,8 @@ class Training:
             clock=around.clock,
             wall=around.wall,
         )
+        if self._policy.suspend:  # since nobody was there to hear of it: what runs is to finish its step first
+            self.coordinator.emit(Suspend("runPolicy.suspend is set", SUSPEND_PATIENCE))
         await self._until_the_end(self.coordinator, self._backend)
         await self._reporter.flush()
 
@@ -122,8 +124,10 @@ class Training:
             while not job.done():
                 change = loop.create_task(self._changed.wait())
                 waits: set[asyncio.Future[Any]] = {job, report, backend.failure, change}
-                await asyncio.wait(waits, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
-                change.cancel()
+                try:
+                    await asyncio.wait(waits, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    change.cancel()
                 if report.done() and not job.done():
                     report.result()
                     assert self._reporter.broken is not None
@@ -151,6 +155,11 @@ class Training:
             text = f"it ran longer than runPolicy.activeDeadlineSeconds ({self._policy.active_deadline_seconds})"
             self._reporter.end = EventReason.DEADLINE_EXCEEDED
             coordinator.stop(text)
+
+
+def trains(recorded: str | None) -> bool:
+    """Whether the record is of a job that has begun and not ended: groups of it may run."""
+    return recorded is not None and read_document(recorded)[1].exit_code is None
 
 
 def _members(recorded: str) -> dict[int, str]:

@@ -152,7 +152,7 @@ class Agent:
             self.enter("rendezvous")
             if not await self._meet(("rendezvous", "compute", "reduce", "barrier", "done"), epoch):
                 continue
-            self.tell(self.message(wire.Running, step=self.committed))
+            self._say_again(self.message(wire.Running, step=self.committed))
             while self.plan.epoch == epoch and self.committed < self.world.steps:
                 self.enter("compute")
                 await asyncio.sleep(self.world.compute)

@@ -94,14 +94,22 @@ def test_what_is_going_is_never_admitted_f03(tmp_path: Path) -> None:
     run(main)
 
 
-def test_a_suspended_job_has_no_pods_and_goes_on_later(tmp_path: Path) -> None:
-    """runPolicy.suspend: all stop after the same step and go; taken back, the job goes on under later epochs."""
+@pytest.mark.parametrize("away", [False, True])
+def test_a_suspended_job_has_no_pods_and_goes_on_later(tmp_path: Path, away: bool) -> None:
+    """runPolicy.suspend: all stop after the same step and go; taken back, the job goes on under later epochs.
+
+    The same if no operator lived when it was set: who runs is not killed in the middle of a step.
+    """
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
             await training(bed)
             policy = bed.job()["spec"].get("runPolicy", {})
+            if away:
+                await bed.kill(bed.operators[0][0])
             bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {**policy, "suspend": True}})
+            if away:
+                bed.operator()
             await bed.until(lambda: all(a.plan is not None and a.plan.halt for a in bed.agents.values()), "a halt")
             for agent in bed.agents.values():
                 agent._say_again(agent.message(wire.Halted, step=agent.committed, saved=False))
