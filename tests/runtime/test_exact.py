@@ -122,6 +122,17 @@ def test_the_error_is_bounded_by_the_largest_element(given: list[Gradient]) -> N
     assert group.buffers.loss() == float(sum((Fraction(g[0]) for g in given), Fraction(0)))
 
 
+def test_elements_are_rounded_to_the_nearest() -> None:
+    """The smallest power of two of which three quarters do not vanish is the quantum: they are rounded up to it."""
+    for exponent in range(-80, 0):
+        group = Group(4)
+        step([group], [[1.0, 0.75 * 2.0**exponent] + [0.0] * 7] * 4, [0] * 4, range(4))
+        if found := float(group.gradient()[1]):
+            break
+
+    assert found == 2.0**exponent
+
+
 @pytest.mark.parametrize("element", range(SIZE))
 @pytest.mark.parametrize("who", [0, 1, 2])
 def test_one_element_too_large_is_noticed_by_everybody(element: int, who: int) -> None:
