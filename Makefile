@@ -117,12 +117,12 @@ images: $(STAMP) ## build the images of operator and trainer
 	images/build
 
 .PHONY: e2e
-e2e: $(STAMP) ## cluster, images and the tests that need them; on the cluster of KUBECONFIG if that is set
+e2e: $(STAMP) ## cluster, images, and the tests that need them; E2E="-k upgrade" runs a few of these
 	hack/kind/e2e
 
 .PHONY: run-e2e
 run-e2e: $(STAMP)
-	$(BIN)/pytest -m kind --durations=10 tests/e2e
+	$(BIN)/pytest -m kind --durations=10 tests/e2e $(E2E)
 
 .PHONY: ci
 ci: ## what the continuous integration runs
