@@ -106,6 +106,10 @@ simulate-paper: $(STAMP) ## the paper's table and figures, and ours beside them,
 	{ for job in "--strategy whole -r 9" "--strategy micro -r 5"; do \
 		$(BIN)/spare simulate run --groups 1000 --reduction 10 --runs 1 --profile $$job; done; } > docs/simulation/profile.txt
 
+.PHONY: model
+model: $(STAMP) ## the protocol's model: every interleaving of small jobs (an hour on one core)
+	$(BIN)/python -m tests.model
+
 SEEDS ?= 10000
 
 .PHONY: chaos

@@ -11,7 +11,7 @@ from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.control import leave
 from spare.control.leaver import Halt
-from spare.control.state import Group, State
+from spare.control.state import Group, State, Suspicion
 from spare.control.turn import Turn
 
 
@@ -47,6 +47,11 @@ def noted(turn: Turn, message: wire.Halted) -> None:
     step = max(message.step, turn.group(message.group).ranks[message.rank].step)
     turn.put_rank(message.group, message.rank, halted=(message.step, message.saved), step=step)
     turn.set(step=max(turn.state.step, message.step))
+    state, plan = turn.state, turn.state.plan
+    if plan is not None and not plan.halt and state.live and turn.group(message.group).halted is not None:
+        # An urgent plan was made before this was known: the others wait for this one in a meeting that cannot be.
+        text = "it stopped, as it was told, before it knew this plan"
+        turn.set(suspicions=(*state.suspicions, Suspicion(message.group, plan.epoch, text, frozenset(), turn.now)))
 
 
 def stopped(state: State) -> tuple[Group, ...]:

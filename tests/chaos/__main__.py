@@ -43,10 +43,13 @@ def main() -> int:
         took = time.perf_counter() - began
         if took - said > 10.0:
             said = took
-            print(f"{count} seeds, {count / took:.0f}/s, {dict(ends)}", file=sys.stderr, flush=True)  # noqa: T201
+            cpu = count / time.process_time()
+            line = f"{count} seeds, {count / took:.0f}/s, {cpu:.0f} a CPU second, {dict(ends)}"
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
     took = time.perf_counter() - began
     print(  # noqa: T201
-        f"{count} seeds in {took:.0f} s, {count / took:.1f}/s: {dict(sorted(ends.items()))}; {faults} mishaps, "
+        f"{count} seeds in {took:.0f} s, {count / took:.1f}/s, "
+        f"{count / time.process_time():.1f} a CPU second: {dict(sorted(ends.items()))}; {faults} mishaps, "
         f"{events} events, {virtual} virtual seconds"
     )
     return 1 if failed else 0

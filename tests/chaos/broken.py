@@ -15,8 +15,8 @@ from unittest import mock
 import spare.control.detect
 import spare.control.note
 import spare.control.rejoin
-import spare_runtime.member
 import spare_runtime.membership
+import spare_runtime.regrouping
 from spare.api import wire
 from spare.coordinator.actor import Coordinator
 from spare_runtime.member import Member
@@ -82,7 +82,7 @@ def _concluding(change: Callable[[int, Outcome, Any], Outcome]) -> Any:
     def changed(me: int, facts: Any, *arguments: Any) -> Outcome:
         return change(me, outcome(me, facts, *arguments), facts)
 
-    return mock.patch.object(spare_runtime.member, "outcome", changed)
+    return mock.patch.object(spare_runtime.regrouping, "outcome", changed)
 
 
 def _behind_stays_behind() -> Any:
@@ -97,7 +97,7 @@ def _never_all() -> Any:
         even = len({f.turn for f in facts.values() if f.whole}) == 1
         return outcome(me, {g: replace(f, reduced=None) if even else f for g, f in facts.items()}, *arguments)
 
-    return mock.patch.object(spare_runtime.member, "outcome", change)
+    return mock.patch.object(spare_runtime.regrouping, "outcome", change)
 
 
 def _any_reduction() -> Any:
@@ -107,7 +107,7 @@ def _any_reduction() -> Any:
         same = {g: replace(f, reduced=None if f.reduced is None else 1) for g, f in facts.items()}
         return outcome(me, same, *arguments)
 
-    return mock.patch.object(spare_runtime.member, "outcome", change)
+    return mock.patch.object(spare_runtime.regrouping, "outcome", change)
 
 
 def _held_is_dropped() -> Any:
@@ -117,7 +117,7 @@ def _held_is_dropped() -> Any:
         none = {g: replace(f, held=0) for g, f in facts.items()}
         return replace(outcome(me, none, *arguments), held=False)
 
-    return mock.patch.object(spare_runtime.member, "outcome", change)
+    return mock.patch.object(spare_runtime.regrouping, "outcome", change)
 
 
 def _old_sum_counts() -> Any:

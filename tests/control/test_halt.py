@@ -112,6 +112,23 @@ def test_a_death_before_the_halt_took_effect_is_masked_and_the_halt_made_again()
     assert drive.state.masked == 1
 
 
+def test_one_that_stopped_before_it_knew_an_urgent_plan_is_not_waited_for() -> None:
+    """Found by the model: the plan names it, and the others met nobody until the time for stopping was over."""
+    drive = running()
+    drive.do(Suspend("SIGTERM received", 30.0))
+    drive.do(drive.exited(2))
+    assert (drive.plan.epoch, drive.plan.groups, drive.plan.halt) == (3, (0, 1, 3), False)
+
+    stop(drive, 0)
+    drive.hear(nonce=drive.state.probes)
+    drive.do(Tick(), after=drive.config.probe_wait)
+
+    assert (drive.plan.epoch, drive.plan.base, drive.plan.groups) == (4, 4, (1, 3))
+    assert drive.plan.halt
+    stop(drive, 1, 3)
+    assert drive.state.job is JobState.SUSPENDED
+
+
 def test_one_that_failed_in_the_last_barrier_stops_where_the_others_have() -> None:
     """Group 0 passed it and is gone; group 2 died; 1 and 3 can commit that step, and must not begin another."""
     drive = running()
