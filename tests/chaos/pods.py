@@ -225,6 +225,7 @@ class Site:
         self.on_record: Callable[[str], None] = lambda _text: None
         self.refuse_starts = 0.0
         """How probable it is that a group cannot be started."""
+        self.refused: dict[int, int] = {}
         self._emit: Emit | None = None
 
     def tell(self, what: Any) -> None:
@@ -248,7 +249,9 @@ class Site:
         newest = self.newest.get(group)
         if newest is not None and not newest.doomed and not newest.leaving:
             return
-        if self.core.random.random() < self.refuse_starts:
+        refused = self.refused.get(group, 0)
+        if self.core.random.random() < self.refuse_starts and refused < 2:  # four times before the first plan is an end
+            self.refused[group] = refused + 1
             self.tell(AgentNotStarted(group, "no room"))
             return
         uid = f"{group}.{sum(pod.group == group for pod in self.pods)}"
