@@ -1,0 +1,46 @@
+"""Mishaps chosen for one rule each: what it takes two or three failures in one step to see."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.chaos.faults import Fault
+from tests.chaos.world import Shape
+
+SHAPE = Shape(groups=3, redundancy=3, micro_batches=2, steps=30, compute=0.02)
+
+
+def _at(kind: str, at: float, point: str, group: int, seconds: float = 0.05) -> Fault:
+    return Fault(kind, at, point, group, (group + 1) % SHAPE.groups, seconds)
+
+
+def _dies_with_the_commit(rng: random.Random) -> tuple[Fault, ...]:
+    """The first to commit dies: the others hold the step reduced, and fail in the barrier or pass it."""
+    return (_at("kill worker", 0.08 + rng.random() * 0.1, "committed", rng.randrange(3)),)
+
+
+def _fails_while_a_joiner_loads(rng: random.Random) -> tuple[Fault, ...]:
+    """The survivors hold the step reduced while a joiner still loads, and commit it in the regroup."""
+    group = rng.randrange(3)
+    return (
+        _at("kill worker", 0.06, "computing", group),
+        _at("kill worker", 0.6 + rng.random() * 0.2, "the commit barrier", (group + 1) % 3),
+    )
+
+
+def _fails_twice(rng: random.Random) -> tuple[Fault, ...]:
+    """A barrier fails, and then the reduction of the same step."""
+    first, second, third = rng.sample(range(3), 3)
+    return (
+        _at("glitch", 0.08 + rng.random() * 0.1, "the commit barrier", first),
+        _at("kill worker", 0.25, "the reduction", second),
+        _at("kill worker", 0.25, "the reduction", third),
+    )
+
+
+SCENES: dict[str, Callable[[random.Random], tuple[Fault, ...]]] = {
+    "never all": _dies_with_the_commit,
+    "given while it changes": _fails_while_a_joiner_loads,
+    "old sum counts": _fails_twice,
+}
