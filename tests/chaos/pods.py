@@ -73,9 +73,11 @@ class SimHandle(Worker):
         self.code = await self._end
         return self.code
 
-    def alive(self) -> bool:
-        """See Worker."""
-        return self.code is None and self._pod.worker is not None and not self._pod.worker.process.dead
+    def _kernel_state(self) -> bytes:
+        worker = self._pod.worker
+        if self.code is not None or worker is None or worker.process.dead:
+            return b"X"
+        return b"T" if worker.node.frozen else b"S"
 
     def send(self, sig: signal.Signals) -> None:
         """See Worker."""
