@@ -34,7 +34,8 @@ PHASE = {
     At.STOP: "stopped",
     At.IDLE: "starting",
 }
-"""The dead have no phase; `done` is COMP after the last step."""
+"""The dead have no phase; `done` is COMP after the last step; `commit` is no state of its own: one action with the exit
+from the barrier, since for all others a death between the two is one before it."""
 OUT = (At.DEAD, At.STOP, At.IDLE)
 NOTHING = -1
 STALE = -3

@@ -74,5 +74,5 @@ def test_random_walks_with_everything_at_once() -> None:
 
 def test_model_and_program_name_the_same_states() -> None:
     """Every phase of a worker is a state of the model, and the other way round."""
-    assert {PHASE[at] for at in At if at is not At.DEAD} == set(get_args(wire.Phase)) - {"done"}
+    assert {PHASE[at] for at in At if at is not At.DEAD} == set(get_args(wire.Phase)) - {"done", "commit"}
     assert At.DEAD in OUT
