@@ -64,7 +64,7 @@ def status_of(
         changes |= {
             "epoch": plan.epoch,
             "digest": plan.digest,
-            "step": max(min((state.groups[g].step for g in state.live), default=state.step), before.step or 0),
+            "step": state.step,  # whoever commits one, all do; a restart goes back
             "depth": round(plan.schedule.depth, 4),
             "hosts_left": _hosts_left(state, plan),
             "last_reorder": _last_reorder(state, before, wall, moved),
