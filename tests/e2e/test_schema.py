@@ -45,6 +45,7 @@ GOOD: list[Change] = [
     {"spec.template.metadata": {"labels": {"team": "a"}}},
     {"spec.template.spec.nodeSelector": {"gpu": "yes"}},
     {"spec.template.spec.containers": [{"name": "log"}, {"name": "trainer", "command": COMMAND}]},
+    {"spec.template.spec.containers": [{"name": "trainer", "command": COMMAND}, *([{"name": "x"}] * 63)]},
     {"spec.template.spec.containers": [{"name": "x", "command": COMMAND, "args": ["x" * 100_000]}]},
     {"spec.template.spec.containers": [{"name": "x", "command": COMMAND, "env": [{"name": "A", "value": "1"}]}]},
 ]
@@ -101,7 +102,7 @@ BAD: list[Change] = [
     {"spec.template.spec.containers": [{"name": "x", "command": ["python", 3]}]},
     {"spec.template.spec.containers": [{"name": "x", "command": COMMAND}, {"name": "y", "command": COMMAND}]},
     {"spec.template.spec.containers": [{"name": "trainer", "command": COMMAND}] * 2},
-    {"spec.template.spec.containers": [{"name": "x", "command": COMMAND}] * 65},
+    {"spec.template.spec.containers": [{"name": "trainer", "command": COMMAND}, *([{"name": "x"}] * 64)]},
     {"spec.template.spec.containers": [{"name": "x", "command": COMMAND, "env": [{"value": "1"}]}]},
     {"spec.template.spec.containers": [{"name": "x", "command": COMMAND, "env": [{"name": "A=", "value": "1"}]}]},
 ]
