@@ -41,11 +41,11 @@ class JsonLines:
         self._say(type="event", at=event.at, reason=event.reason, text=event.text, groups=list(event.groups))
 
     def state(self, snapshot: Snapshot) -> None:
-        """See Observer. One line per step, plan or new state: who draws a curve needs them all."""
+        """See Observer. One line per step, plan, new state or standstill: who draws a curve needs them all."""
         now, step = time.monotonic(), snapshot.step
         self._pace.see(now, step)
         pids = [list(group.pids) if len(group.pids) > 1 else group.pid for group in snapshot.groups]
-        news = (step, snapshot.epoch, snapshot.state, snapshot.masked, pids)
+        news = (step, snapshot.epoch, snapshot.state, snapshot.masked, snapshot.stalled, pids)
         if news == self._last:
             return
         self._last = news

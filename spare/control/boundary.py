@@ -95,7 +95,9 @@ def _plan(
         turn.move(group, GroupState.JOINING)
     leave.released(turn, going, plan)
     turn.do(PushPlan(plan, leave.targets(plan)))
-    about = tuple(sorted({*ready, *gone, *(speeds or ())}))
+    # One that is as fast as the others again is in no `speeds`, and the plan is about it all the same.
+    paced = {g for g in change.schedule.live if change.schedule.speed(g) != old.schedule.speed(g)}
+    about = tuple(sorted({*ready, *gone, *paced}))
     turn.say(EventReason.REORDERED, f"plan {epoch} (at the next commit): {reason}", about)
     if len(plan.members) < turn.config.groups:
         turn.move_job(JobState.DEGRADED)

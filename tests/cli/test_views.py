@@ -78,6 +78,15 @@ def test_json_does_not_repeat_what_has_not_changed(capsys: pytest.CaptureFixture
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+def test_json_says_that_all_stand_still(capsys: pytest.CaptureFixture[str]) -> None:
+    """When it begins and when it ends, though no step goes by."""
+    view = JsonLines()
+    for stalled in (False, True, True, False):
+        view.state(snapshot(stalled=stalled))
+
+    assert [json.loads(line)["stalled"] for line in capsys.readouterr().out.splitlines()] == [False, True, False]
+
+
 def terminal(states: int, **console: Any) -> tuple[Terminal, io.StringIO]:
     out = io.StringIO()
     view = Terminal(Console(file=out, width=120, height=40, force_terminal=True, **console))

@@ -62,6 +62,7 @@ def test_rebalance_gives_it_less_at_a_commit_and_an_even_share_once_it_is_well()
     assert drive.plan.schedule.loads == (8, 8, 8, 8)
     assert drive.plan.schedule.speeds == ()
     assert told(drive)[-1] == "group 2 is about as fast as the others again"
+    assert [a.groups for a in drive.all(Announce) if a.reason == "Reordered"] == [(2,), (2,)]
 
 
 def test_one_slow_step_moves_nobody() -> None:

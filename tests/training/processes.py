@@ -40,7 +40,7 @@ def pid_of(folder: Path, group: int, *, agent: bool = False) -> int | None:
     return None
 
 
-def wait_for(what: str, condition: Callable[[], T | None], deadline: float = 40.0) -> T:
+def wait_for(what: str, condition: Callable[[], T | None], deadline: float = 90.0) -> T:
     """The condition's first true value."""
     until = time.monotonic() + deadline
     while time.monotonic() < until:

@@ -23,6 +23,8 @@ from tests.training.scripts import integers
 SCRIPTS = Path(integers.__file__).parent
 SPARE = Path(sysconfig.get_path("scripts")) / "spare"
 DEADLINE = 110.0
+STARTED: list[subprocess.Popen[str]] = []
+"""Every run of the test that is under way: `conftest` ends those that it left, as a test that fails does."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ def start(job: Path, *arguments: str, runs: Path | None = None) -> subprocess.Po
     """Start `spare run` without waiting for it. `runs`: where its folder goes; default: beside the job file."""
     command = [str(SPARE), "run", str(job), "--json", "--runs", str(runs or job.parent / "runs"), *arguments]
     environment = {**os.environ, "SPARE_DIGESTS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    STARTED.append(process)
+    return process
 
 
 def result(process: subprocess.Popen[str], job: Path, already: str = "") -> Run:

@@ -152,6 +152,20 @@ def test_a_signal_ends_agent_and_worker(tmp_path: Path, sig: signal.Signals) -> 
         assert f"stopping: {sig.name} received" in stage.stderr()
 
 
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_signals_that_come_again_do_not_stop_the_clean_up(tmp_path: Path, sig: signal.Signals) -> None:
+    """Until its very end the agent is ending what it left behind."""
+    with acting(tmp_path, "fork") as stage:
+        stage.ready()
+        while stage.process.poll() is None:
+            stage.process.send_signal(sig)
+            time.sleep(0.001)
+
+        assert stage.ends() == 143
+        until(lambda: not stage.family(), "nothing is left")
+        assert "Traceback" not in stage.stderr()
+
+
 def test_the_worker_may_not_come_with_another_token(tmp_path: Path) -> None:
     """Whoever finds the agent's socket cannot speak for the group."""
     command = "SPARE_TOKEN=guess exec python {} $0".format(Path(__file__).parent / "worker_script.py")
