@@ -92,11 +92,11 @@ def test_two_ranks_of_different_number_die_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["halves.py", "sharded.py"])
 def test_a_lost_group_comes_back_with_all_its_ranks(tmp_path: Path, script: str) -> None:
     """Each rank loads its part from the donor's rank of its number."""
-    job = small(tmp_path, script, env={"STEPS": "300", "MICRO_SECONDS": "0.03"})
+    job = small(tmp_path, script, env={"STEPS": "100", "MICRO_SECONDS": "0.08"})
 
     done = run(job, "--kill", "1.1@5:reduce")
 
-    survived(done, 1, (of_halves if script == "halves.py" else of_parts)(300), steps=300)
+    survived(done, 1, (of_halves if script == "halves.py" else of_parts)(100), steps=100)
     assert [e["groups"] for e in done.events if e.get("reason") == "GroupRejoined"] == [[1]], done.told()
     last = [e for e in done.events if e.get("type") == "progress"][-1]
     assert (last["live"], last["depth"]) == (3, 1.0), done.told()
@@ -105,11 +105,11 @@ def test_a_lost_group_comes_back_with_all_its_ranks(tmp_path: Path, script: str)
 @pytest.mark.slow
 def test_the_donor_s_rank_dies_while_it_gives(tmp_path: Path) -> None:
     """The joiner's other rank may have loaded already: it loads again, from the next donor."""
-    job = small(tmp_path, "halves.py", env={"STEPS": "600", "MICRO_SECONDS": "0.02"})
+    job = small(tmp_path, "halves.py", env={"STEPS": "120", "MICRO_SECONDS": "0.06"})
 
-    done = run(job, "--kill", "2.0@5", *(a for step in range(6, 600) for a in ("--kill", f"0.1@{step}:give")))
+    done = run(job, "--kill", "2.0@5", *(a for step in range(6, 120) for a in ("--kill", f"0.1@{step}:give")))
 
-    survived(done, 2, of_halves(600), steps=600)
+    survived(done, 2, of_halves(120), steps=120)
     assert [2] in [e["groups"] for e in done.events if e.get("reason") == "GroupRejoined"], done.told()
 
 
