@@ -153,7 +153,7 @@ def test_sigterm_to_spare_run_says_from_where_it_goes_on(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_spare_drain_says_what_happens(tmp_path: Path) -> None:
     """It waits until the group has left; it refuses what there is not, in words."""
-    job = job_file(tmp_path, env=ENV | {"STEPS": "120"})
+    job = job_file(tmp_path, env=ENV | {"STEPS": "400"})
     process = start(job)
     wait_for("commits", lambda: commits(tmp_path) > 20)
 
@@ -166,7 +166,7 @@ def test_spare_drain_says_what_happens(tmp_path: Path) -> None:
     elsewhere = drain("1", "--run", "nowhere")
     done = result(process, job)
 
-    check_survived(done, steps=120, masked=0)
+    check_survived(done, steps=400, masked=0)
     assert left.returncode == 0, left
     assert "group 1 has left after step" in left.stdout, left
     assert (again.returncode, unknown.returncode, elsewhere.returncode) == (2, 2, 2)
