@@ -40,8 +40,12 @@ test: $(STAMP) ## the fast tests, under three minutes on two cores
 	$(BIN)/pytest
 
 .PHONY: test-slow
-test-slow: $(STAMP) ## the tests that run real processes for longer
-	$(BIN)/pytest -m slow
+test-slow: $(STAMP) ## the tests that run real processes for longer; of those with many cases a spread (20 minutes)
+	$(BIN)/pytest -m slow --durations=10
+
+.PHONY: test-every
+test-every: $(STAMP) ## the slow tests with all of their cases: a failure at every point of every step (an hour or more)
+	$(BIN)/pytest -m slow --every
 
 .PHONY: lint
 lint: $(STAMP) ## style, format, types and the order of the rooms

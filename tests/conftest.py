@@ -1,0 +1,37 @@
+"""The slow tests that have many cases run a covering part of them, unless every case is asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+PART = 6
+"""Cases of one slow test that run by default: a kill at each point of each step takes an hour, and spread is enough to
+notice a change. `make test-every` runs them all."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """See pytest."""
+    parser.addoption("--every", action="store_true", help="run every case of the slow tests, not a spread of them")
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k: who names a case gets it
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep cases at even distances, the first and the last among them; the same ones in every run."""
+    if config.getoption("--every") or "::" in " ".join(config.args):
+        return
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow"):
+            cases[item.nodeid.split("[")[0]].append(item)
+    left_out = [item for every in cases.values() for item in every if item not in spread(every)]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def spread(every: list[pytest.Item]) -> list[pytest.Item]:
+    """At most PART of them."""
+    last = len(every) - 1
+    return every if last < PART else [every[last * number // (PART - 1)] for number in range(PART)]
