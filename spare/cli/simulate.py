@@ -23,7 +23,7 @@ from spare.sim import Level, Setting
 from spare.sim.campaign import Case, Kind, Outcome, Plan, repeat
 from spare.sim.departures import ladder, racks
 from spare.sim.paper_page import page
-from spare.sim.published import depth_table, mu_table, row_of, sweep, table
+from spare.sim.published import MU_UP_TO, depth_table, mu_errors, mu_table, row_of, sweep, table
 
 FOLDER = Path("docs/simulation")
 
@@ -117,7 +117,7 @@ def run(
 @_shared
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Folder of the results.")
 @click.option("--trials", type=click.IntRange(2), default=1000, help="Trials of the Monte-Carlo of mu.")
-@click.option("--depth-trials", type=click.IntRange(2), default=3, help="Trials of the Monte-Carlo of the depth.")
+@click.option("--depth-trials", type=click.IntRange(2), default=8, help="Trials of the Monte-Carlo of the depth.")
 def paper(steps: int, runs: int, seed: int, workers: int, out: Path, trials: int, depth_trials: int) -> None:
     """The paper's table and figures, its numbers beside ours, and how far each assumption moves them."""
     with _bar() as advance:
@@ -125,6 +125,7 @@ def paper(steps: int, runs: int, seed: int, workers: int, out: Path, trials: int
         swept = sweep(steps, runs, seed, workers, advance("assumptions"))
         tick = _ticks(advance("mu"), 6)
         mu = mu_table(trials, seed, tick)
+        errors = mu_errors(trials, seed, _ticks(advance("mu, every r"), len(MU_UP_TO)))
         depth = depth_table(depth_trials, seed, _ticks(advance("depth"), 6))
     _show(outcomes, "The paper's table")
     _show(swept, "One assumption changed at a time, N = 200")
@@ -133,6 +134,7 @@ def paper(steps: int, runs: int, seed: int, workers: int, out: Path, trials: int
         "table": [row_of(o) for o in outcomes],
         "sweep": [row_of(o) for o in swept],
         "mu": mu,
+        "mu_errors": errors,
         "depth": depth,
     }
     _write(out, "paper", document, [*outcomes, *swept])

@@ -5,7 +5,7 @@ Source of the numbers: paper, section "Reported results".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -38,8 +38,16 @@ REPLICATION: Final = {
 GRID: Final = {200: (7, 8, 9, 10), 600: (7, 8, 9), 1000: (8, 9, 10)}
 """The r that are tried for SPARe: around the paper's best."""
 
-REDO: Final = {"nothing again": 0.0, "one layer again": 1.0}
-"""What a failure costs replication is not given: no work at all, or one layer by all."""
+MU_UP_TO: Final = {200: 12, 600: 20, 1000: 20}
+"""The largest r for which mu is compared: that of the paper's figure for N = 600."""
+
+REDO: Final[dict[str, dict[str, Any]]] = {
+    "nothing again": {"redo": 0.0},
+    "one layer again": {"redo": 1.0},
+    "one layer for each": {"redo": 1.0, "each": True},
+}
+"""What a failure costs replication is not given: no work at all, one layer by all for those that a step notices
+together, or one for each of them. As options of `Replicated`."""
 
 
 def spare_case(setting: Setting, redundancy: int, runs: int) -> Case:
@@ -48,38 +56,21 @@ def spare_case(setting: Setting, redundancy: int, runs: int) -> Case:
 
 
 def table(steps: int, runs: int, seed: int, workers: int, progress: Progress | None) -> list[Outcome]:
-    """One run for each r, then the other runs for the best r of SPARe; replication has all its runs at once.
-
-    The first run of a case has the same seed whatever follows, so it counts among the runs of the best r.
-    """
-    first = [spare_case(paper_setting(n, steps=steps), r, 1) for n in SIZES for r in GRID[n]]
-    first += [
-        Case(f"replication, {label}", paper_setting(n, steps=steps), Plan("replication", r, {"redo": redo}), runs)
+    """Every strategy at every r that is tried, `runs` times each."""
+    cases = [spare_case(paper_setting(n, steps=steps), r, runs) for n in SIZES for r in GRID[n]]
+    cases += [
+        Case(f"replication, {label}", paper_setting(n, steps=steps), Plan("replication", r, options), runs)
         for n in SIZES
         for r in (2, 3, 4)
-        for label, redo in REDO.items()
+        for label, options in REDO.items()
     ]
-    outcomes = repeat(first, seed, workers, progress)
-    if runs > 1:
-        more = [replace(best(outcomes, "SPARe", n).case, runs=runs - 1) for n in SIZES]
-        for extra in repeat(more, seed + 1, workers, progress):
-            at = next(i for i, o in enumerate(outcomes) if replace(o.case, runs=runs - 1) == extra.case)
-            outcomes[at] = Outcome(replace(extra.case, runs=runs), outcomes[at].results + extra.results)
-    return outcomes
-
-
-def best(outcomes: Sequence[Outcome], label: str, groups: int) -> Outcome:
-    """The outcome of least TTT / T0 among those of a label and an N."""
-    return min(
-        (o for o in outcomes if o.case.label == label and o.case.setting.groups == groups),
-        key=lambda o: o.ratio.mean,
-    )
+    return repeat(cases, seed, workers, progress)
 
 
 def sweep(steps: int, runs: int, seed: int, workers: int, progress: Progress | None) -> list[Outcome]:
     """N = 200, where failures cost most: one assumption changed at a time.
 
-    For replication (r = 3) and, with one run each, SPARe (r = 9).
+    For replication (r = 3) and SPARe (r = 9).
     """
     base = paper_setting(200, steps=steps)
     changes: dict[str, dict[str, Any]] = {
@@ -95,15 +86,19 @@ def sweep(steps: int, runs: int, seed: int, workers: int, progress: Progress | N
     cases = []
     for label, change in changes.items():
         setting = replace(base, **change)
-        cases.append(Case(label, setting, Plan("whole", 9), 1))
+        cases.append(Case(label, setting, Plan("whole", 9), runs))
         cases.append(Case(label, setting, Plan("replication", 3, {"redo": 1.0}), runs))
-    cases.append(Case("Golomb placement", base, Plan("whole", 9, {"placement": "Golomb"}), 1))
+    cases.append(Case("Golomb placement", base, Plan("whole", 9, {"placement": "Golomb"}), runs))
     replicated: dict[str, dict[str, Any]] = {
         "a failure costs nothing": {"redo": 0.0},
         "a failure costs the whole step": {"redo": 3.0},
+        "a failure costs a layer, each its own": {"redo": 1.0, "each": True},
         "copies in bundles": {"redo": 1.0, "layout": "bundles"},
     }
     cases += [Case(label, base, Plan("replication", 3, options), runs) for label, options in replicated.items()]
+    constant = replace(base, rate_falls=False)
+    both = {"redo": 1.0, "each": True}
+    cases.append(Case("each its own, and rate does not fall", constant, Plan("replication", 3, both), runs))
     return repeat(cases, seed, workers, progress)
 
 
@@ -116,6 +111,24 @@ def mu_table(trials: int, seed: int, tick: Callable[[], None]) -> list[dict[str,
             counts = masked(place(n, r, strategy), trials, seed)
             row |= {f"mu_{strategy}": spread(estimate(counts)), f"bound_{strategy}": mean_bound(n, counts)}
         rows.append(row)
+        tick()
+    return rows
+
+
+def mu_errors(trials: int, seed: int, tick: Callable[[], None]) -> list[dict[str, Any]]:
+    """How far mu is off the Monte-Carlo of the independent placement, over every r from 2 on, for each N.
+
+    The formula is the limit of many groups: for few groups and few hosts it is off most.
+    """
+    rows = []
+    for n, most in MU_UP_TO.items():
+        off = {
+            r: masked_mean(n, r) / estimate(masked(place(n, r, "Golomb"), trials, seed)).mean - 1
+            for r in range(2, most + 1)
+        }
+        worst = max(off, key=lambda r: abs(off[r]))
+        mean = sum(map(abs, off.values())) / len(off)
+        rows.append({"groups": n, "most": most, "mean": mean, "worst": worst, "worst_off": off[worst]})
         tick()
     return rows
 

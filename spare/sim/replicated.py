@@ -18,10 +18,13 @@ class Replicated:
         layout: "cyclic": group i has the shards i to i + r - 1, for which the paper's mu holds; "bundles": groups 0 to
             r - 1 are copies of each other, and so on. A bundle left over at the end is joined to the last.
         redo: layers computed again after a failure: 0 if the survivors' copies are used, r if the step starts anew.
+        each: every lost group costs ``redo`` layers, one after the other; else those noticed together cost it once.
     """
 
-    def __init__(self, groups: int, redundancy: int, layout: Layout = "cyclic", redo: float = 0.0) -> None:
-        self.redundancy, self._redo = redundancy, redo
+    def __init__(
+        self, groups: int, redundancy: int, layout: Layout = "cyclic", redo: float = 0.0, each: bool = False
+    ) -> None:
+        self.redundancy, self._redo, self._each = redundancy, redo, each
         self._placement: Placement = place(groups, redundancy, "Consecutive")
         self._stacks, self._hosts = _tables(self._placement, layout)
         self._live = set(range(groups))
@@ -48,7 +51,7 @@ class Replicated:
     def lose(self, groups: Collection[int]) -> float:
         """See Strategy."""
         self.leave(groups)
-        return self._redo
+        return self._redo * len(groups) if self._each else self._redo
 
     def leave(self, groups: Collection[int]) -> None:
         """See Strategy."""
