@@ -29,14 +29,14 @@ def ladder(steps: int, runs: int, seed: int, workers: int, progress: Progress | 
         setting, r = paper_setting(n, steps=steps), SPARE[n].redundancy
         rejoin = replace(setting, replacement=TEN_MINUTES)
         cases += [
-            Case("+ Golomb placement", setting, Plan("whole", r, {"placement": "Golomb"}), runs),
-            Case("+ micro-batches", setting, Plan("micro", r), runs),
+            Case("+ Golomb placement", setting, Plan("whole", r, {"placement": "Golomb"}), 1),
+            Case("+ micro-batches", setting, Plan("micro", r), 1),
             Case(MICRO, setting, Plan("micro", 5), runs),
-            *(Case(MICRO, setting, Plan("micro", other), runs) for other in CURVE[n]),
+            *(Case(MICRO, setting, Plan("micro", other), 1) for other in CURVE[n]),
             Case(REJOIN, rejoin, Plan("micro", 5), runs),
-            Case("+ drain notices for half of the losses", replace(rejoin, announced=0.5), Plan("micro", 5), runs),
-            Case("+ fetch instead of restart, r = 3", rejoin, Plan("micro", 3, {"fetch": True}), runs),
-            Case("the same r = 3 without fetch", rejoin, Plan("micro", 3), runs),
+            Case("+ drain notices for half of the losses", replace(rejoin, announced=0.5), Plan("micro", 5), 1),
+            Case("+ fetch instead of restart, r = 3", rejoin, Plan("micro", 3, {"fetch": True}), 1),
+            Case("the same r = 3 without fetch", rejoin, Plan("micro", 3), 1),
         ]
     return repeat(cases, seed, workers, progress)
 

@@ -63,9 +63,9 @@ scheduler is deeper than they say.
 
 ## Beyond the paper
 
-The same setting, our departures switched on one after the other; {ours["steps"]:,} steps a run, {ours["runs"]} runs of
-each case. A plus adds to the line above; the two lines with r = 3 have replacement and no drain notices, for at r = 5
-nothing is left to fetch.
+The same setting, our departures switched on one after the other; {ours["steps"]:,} steps a run. A plus adds to the line
+above; the two lines with r = 3 have replacement and no drain notices, for at r = 5 nothing is left to fetch. Numbers
+with ± have several runs, the others one.
 
 {tables.ladder_table(paper, beyond)}
 
