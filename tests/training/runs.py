@@ -87,14 +87,14 @@ def start(job: Path, *arguments: str, runs: Path | None = None) -> subprocess.Po
     return process
 
 
-def result(process: subprocess.Popen[str], job: Path, already: str = "") -> Run:
-    """Wait for the end of a run that was started."""
+def result(process: subprocess.Popen[str], job: Path, already: str = "", deadline: float = DEADLINE) -> Run:
+    """Wait for the end of a run that was started, so many seconds at most."""
     try:
-        rest, _ = process.communicate(timeout=DEADLINE)
+        rest, _ = process.communicate(timeout=deadline)
     except subprocess.TimeoutExpired:
         process.terminate()
         rest, _ = process.communicate(timeout=30)
-        rest += f"\n(did not end in {DEADLINE} s and was terminated)"
+        rest += f"\n(did not end in {deadline} s and was terminated)"
     output = already + rest
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     folders = sorted((job.parent / "runs").glob("*"), key=lambda p: p.stat().st_mtime)
