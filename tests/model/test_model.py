@@ -45,7 +45,7 @@ def test_each_rule_is_needed(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SLOW)
 def test_each_rule_is_needed_though_it_takes_long(name: str) -> None:
     """The same for those whose story is longer."""
