@@ -30,6 +30,7 @@ def test_the_papers_order_at_200_groups() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_both_of_the_papers_columns_at_200_groups() -> None:
     """Three whole runs: each within 15 %, replication where every failure costs it a layer."""
     setting = paper_setting(200)
