@@ -11,6 +11,10 @@ PART = 6
 notice a change. `make test-every` runs them all."""
 
 
+LONG = 900.0
+"""Seconds: a test that is given more than this runs by `make test-every` only."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """See pytest."""
     parser.addoption("--every", action="store_true", help="run every case of the slow tests, not a spread of them")
@@ -25,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             cases[item.nodeid.split("[")[0]].append(item)
-    left_out = [item for every in cases.values() for item in every if item not in spread(every)]
+    left_out = [item for every in cases.values() for item in every if item not in spread(every) or is_long(item)]
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
@@ -35,3 +39,9 @@ def spread(every: list[pytest.Item]) -> list[pytest.Item]:
     """At most PART of them."""
     last = len(every) - 1
     return every if last < PART else [every[last * number // (PART - 1)] for number in range(PART)]
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether it may take very long, by its own deadline."""
+    deadline = item.get_closest_marker("timeout")
+    return deadline is not None and float(deadline.args[0]) > LONG
