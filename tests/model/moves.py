@@ -340,8 +340,9 @@ class Moves(Protocol):
         return None
 
     def _halted(self, s: State) -> str | None:
-        """All that halted did so after the same step."""
-        steps = {len(x.history) for x in s.groups if x.at is At.STOP and x.whole and s.plans[x.plan].halt}
+        """All that halted did so after the same step. Who stopped because the plan is without it has not halted."""
+        stopped = [(g, x) for g, x in enumerate(s.groups) if x.at is At.STOP and x.whole and s.plans[x.plan].halt]
+        steps = {len(x.history) for g, x in stopped if g in self.members(s.plans[x.plan])}
         return "halted" if len(steps) <= 1 else None
 
 
