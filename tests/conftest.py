@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-PART = 6
+PART = 4
 """Cases of one slow test that run by default: a kill at each point of each step takes an hour, and spread is enough to
 notice a change. `make test-every` runs them all."""
 
