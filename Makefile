@@ -36,7 +36,7 @@ demo: $(STAMP) ## train a small GPT twice, once with two groups killed, and comp
 	$(BIN)/python examples/gpt/demo.py
 
 .PHONY: test
-test: $(STAMP) ## the fast tests, under three minutes on two cores
+test: $(STAMP) ## the fast tests, six minutes on two cores
 	$(BIN)/pytest
 
 .PHONY: test-slow

@@ -259,7 +259,11 @@ class Spec(Strict):
     )
     placement: Placement = Field(default=Placement(), description="Which groups host which shards.")
     spares: int = Field(
-        default=0, ge=0, le=MAX_GROUPS, description="Groups that wait warm to replace lost ones. Default: 0."
+        default=0,
+        ge=0,
+        le=MAX_GROUPS,
+        description="Groups that wait warm to replace lost ones. Default: 0. Not built yet: `spare run` refuses"
+        " another number, and on a cluster none is started.",
     )
     min_groups: int | None = Field(
         default=None,
