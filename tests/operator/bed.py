@@ -179,6 +179,12 @@ class Bed:
         """Wait until it has committed so many steps."""
         await self.until(lambda: self.status().get("step", 0) >= step, f"step {step} is reported")
 
+    async def started(self, job: Body) -> None:
+        """An operator, and a job under it that has committed its first steps."""
+        self.operator()
+        self.api.put("sparejobs", job)
+        await self.trains()
+
     # --- kubelets -----------------------------------------------------------------------------------------------------
 
     def nodes(self, count: int) -> None:

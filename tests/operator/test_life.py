@@ -25,9 +25,7 @@ def test_a_job_runs_and_completes(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
-            bed.operator()
-            bed.api.put("sparejobs", job_body())
-            await bed.trains()
+            await bed.started(job_body())
             assert bed.condition("Running") == ("True", "Started")
             await completed(bed)
 
@@ -70,9 +68,7 @@ def test_a_foreign_finalizer_stays_and_no_pod_is_made_behind_it_f41(tmp_path: Pa
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
-            bed.operator()
-            bed.api.put("sparejobs", job_body(meta={"finalizers": ["example.com/hold"]}))
-            await bed.trains()
+            await bed.started(job_body(meta={"finalizers": ["example.com/hold"]}))
             assert bed.job()["metadata"]["finalizers"] == ["example.com/hold"]
             bed.api.remove("sparejobs", NAMESPACE, "job")
             before = len(bed.api.writes("/pods$"))
@@ -121,9 +117,7 @@ def test_a_long_command_reaches_the_pod_byte_for_byte_f47(tmp_path: Path) -> Non
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
-            bed.operator()
-            bed.api.put("sparejobs", job_body(template={"spec": {"containers": [container]}}))
-            await bed.trains()
+            await bed.started(job_body(template={"spec": {"containers": [container]}}))
             made = bed.pods(0)[0]["spec"]["containers"][0]
 
             assert made["command"] == ["spare-agent", "--", "python", "t.py"]
@@ -204,9 +198,7 @@ def test_an_error_of_the_script_fails_the_job(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
-            bed.operator()
-            bed.api.put("sparejobs", job_body())
-            await bed.trains()
+            await bed.started(job_body())
 
             agent = bed.agent(2)
             agent.tell(agent.message(wire.Errored, step=3, type="ValueError", text="no such layer"))
@@ -225,9 +217,7 @@ def test_a_script_that_ended_while_nobody_heard_its_agent_fails_the_job(tmp_path
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
-            bed.operator()
-            bed.api.put("sparejobs", job_body())
-            await bed.trains()
+            await bed.started(job_body())
             agent = bed.agent(2)
             agent.exit_code = 1
             agent.die("exited")
@@ -243,9 +233,7 @@ def test_a_job_that_runs_too_long_is_failed(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
             bed.steps = 1_000_000
-            bed.operator()
-            bed.api.put("sparejobs", job_body(runPolicy={"activeDeadlineSeconds": 60}))
-            await bed.trains()
+            await bed.started(job_body(runPolicy={"activeDeadlineSeconds": 60}))
             took = await bed.until(lambda: bed.condition("Failed")[0] == "True", "it fails", 90.0)
 
             assert bed.condition("Failed") == ("True", "DeadlineExceeded")
@@ -260,9 +248,7 @@ def test_what_is_gone_is_left_alone_f30(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
-            bed.operator()
-            bed.api.put("sparejobs", job_body())
-            await bed.trains()
+            await bed.started(job_body())
             bed.api.remove("sparejobs", NAMESPACE, "job")
             await _pass(10.0)
             since = len(bed.api.calls)

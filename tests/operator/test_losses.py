@@ -245,9 +245,7 @@ def test_three_pods_of_one_node_are_one_decision_f05(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_bed(tmp_path, nodes=3) as bed:
             bed.steps = LONG
-            bed.operator()
-            bed.api.put("sparejobs", job_body(groups=8, redundancy=5))
-            await bed.trains()
+            await bed.started(job_body(groups=8, redundancy=5))
             by_node: dict[str, list[PodAgent]] = {}
             for pod in bed.pods():
                 by_node.setdefault(pod["spec"]["nodeName"], []).append(bed.agents[pod["metadata"]["name"]])

@@ -181,9 +181,7 @@ def test_the_server_s_wish_to_be_left_alone_is_heeded_f26(tmp_path: Path) -> Non
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
             bed.api.fail("POST", "/pods$", 429, times=5, Retry_After="5")
-            bed.operator()
-            bed.api.put("sparejobs", job_body(groups=1, redundancy=1))
-            await bed.trains()
+            await bed.started(job_body(groups=1, redundancy=1))
             tries = [c.at for c in bed.api.writes("/pods$")]
 
             assert [c.status for c in bed.api.writes("/pods$")] == [429] * 5 + [201]
