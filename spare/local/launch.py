@@ -34,7 +34,7 @@ RESERVED: Final = frozenset(
             "DIR",
         ),
         *("PARENT", "AGENT", "FAULTS", "SEED", "HEARTBEAT", "DEAD_AFTER", "COLLECTIVE_TIMEOUT", "RENDEZVOUS_TIMEOUT"),
-        "GRACE",
+        *("GRACE", "CHECKPOINT", "CHECKPOINT_KEEP"),
         *("TLS_CA", "TLS_CERT", "TLS_KEY"),
     )
 )

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import pytest
+
 from spare.api.job import load_job
-from spare.local.launch import Launch
+from spare.local.launch import RESERVED, Launch
 from spare_operator.pod import JobKey, Pods
 from tests.api.jobs import job_text
 
 HERE_ONLY = {"SPARE_ANNOUNCE_FD", "SPARE_PARENT", "SPARE_DIR", "SPARE_FAULTS"}
 """How a local agent is reached and watched, where the run's folder is, and scripted failures."""
 THERE_ONLY = {"SPARE_PORT", "SPARE_TLS_CA", "SPARE_TLS_CERT", "SPARE_TLS_KEY"}
+
+
+@pytest.fixture(autouse=True)
+def _outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables that lie around where the job is started, as in a shell of a training job's pod."""
+    for name in [name for name in os.environ if name.startswith("SPARE_")]:
+        monkeypatch.delenv(name)
+    for name in RESERVED:
+        monkeypatch.setenv(name, "from outside")
 
 
 def test_pods_are_told_what_local_processes_are_told() -> None:
@@ -29,6 +41,8 @@ def test_pods_are_told_what_local_processes_are_told() -> None:
         return {name for name in environment if name.startswith("SPARE_")} - own
 
     assert settings(dict(here), HERE_ONLY) == settings(there, THERE_ONLY)
+    assert settings(there, set()) | HERE_ONLY <= RESERVED
+    assert "from outside" not in here.values()
     assert there["SPARE_CHECKPOINT"] == "/data"
     for name in settings(there, THERE_ONLY) - {"SPARE_BIND", "SPARE_TOKEN"}:
         assert _same(there[name], here[name]), name

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -107,9 +107,11 @@ def test_the_sum_does_not_depend_on_order_or_membership(given: list[Gradient], c
 
 
 @given(gradients)
+@example([[0.0] * 8 + [2.0**-126]])
+@example([[2.0**-125] * SIZE] * 7)
 def test_the_error_is_bounded_by_the_largest_element(given: list[Gradient]) -> None:
-    """At most half a quantum for each micro-batch; the quantum is 2^-28 or less of the parameter's largest element. The
-    loss has no error at all."""
+    """At most half a quantum for each micro-batch; the quantum is 2^-28 or less of the parameter's largest element, or
+    2^-123 or less, which is near the smallest that float32 can scale by. The loss has no error at all."""
     group = Group(len(given))
     step([group], given, [0] * len(given), range(len(given)))
 
@@ -118,7 +120,8 @@ def test_the_error_is_bounded_by_the_largest_element(given: list[Gradient]) -> N
         for i in range(*at):
             exact = sum((Fraction(g[i]) for g in given), Fraction(0)) / len(given)
             found = float(group.gradient()[i])
-            assert abs(Fraction(found) - exact) <= Fraction(max(largest, 2.0**-100)) / 2**28 + abs(exact) / 2**24
+            quantum = max(Fraction(largest) / 2**28, Fraction(2.0**-124))
+            assert abs(Fraction(found) - exact) <= quantum + abs(exact) / 2**24
     assert group.buffers.loss() == float(sum((Fraction(g[0]) for g in given), Fraction(0)))
 
 
