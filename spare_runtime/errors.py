@@ -2,7 +2,7 @@
 
 SpareError
 |- CollectiveFailed     a reduction, barrier or connection failed: answered by a regroup, never shown to the user
-|- JobEnded             the job has ended well meanwhile: answered by leaving, never shown to the user
+|- JobEnded             the job has ended well meanwhile: answered by leaving (see Departed), never shown to the user
 |- Superseded           a newer plan came while waiting: answered by acting on it, never shown to the user
 |- RendezvousTimeout    nobody to meet within the deadline
 |- PlanTimeout          no plan came within the deadline
@@ -42,7 +42,15 @@ class Superseded(SpareError):
 
 
 class RendezvousTimeout(SpareError):
-    """The members of a plan did not meet in time; the text says whom we waited for, where, how long, the last error."""
+    """The members of a plan did not meet in time; the text says whom we waited for, where, how long, the last error.
+
+    Who has nothing yet ends by it. A member that holds the job's state answers it as any failed collective: whoever did
+    not come must not end all others. `unreachable` are the groups that did not come, where known.
+    """
+
+    def __init__(self, text: str, unreachable: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.unreachable = unreachable
 
 
 class PlanTimeout(SpareError):

@@ -158,7 +158,8 @@ class Meeting:
                 if waited > self._deadline:
                     raise RendezvousTimeout(
                         f"group {self.plan.group} waited {waited:.0f} s for the store of the leader, group "
-                        f"{self.plan.leader_group}, at {address} (epoch {self.plan.epoch}); last error: {error}"
+                        f"{self.plan.leader_group}, at {address} (epoch {self.plan.epoch}); last error: {error}",
+                        (self.plan.leader_group,),
                     ) from error
                 self.interrupted.wait(pause)
                 pause = min(2 * pause, _DIAL_LONGEST)
@@ -194,7 +195,8 @@ class Meeting:
                 where, whom = self.plan.stores[self._column], ", ".join(map(str, missing)) or "none"
                 raise RendezvousTimeout(
                     f"group {self.plan.group} waited {self._deadline:.0f} s in the rendezvous of epoch "
-                    f"{self.plan.epoch} at {where} for groups {whom}"
+                    f"{self.plan.epoch} at {where} for groups {whom}",
+                    tuple(missing),
                 )
 
     # --- process group ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from spare.api import wire
 from spare_runtime.checkpoint.keeper import LAST_DEADLINE
 from spare_runtime.config import Environment
-from spare_runtime.errors import JobEnded, SessionMisuse, SpareError
+from spare_runtime.errors import Departed, JobEnded, SessionMisuse, SpareError
 from spare_runtime.ledger import Ledger
 from spare_runtime.meeting import Meeting
 from spare_runtime.micro import Micro
@@ -33,6 +33,15 @@ class Member(Regrouping):
             self.tell_error(error, None)
             raise
 
+    def regroup(self, why: str) -> None:
+        """See Regrouping. Who has not got the state when the job ends has nothing that a script could go on with."""
+        try:
+            super().regroup(why)
+        except JobEnded as error:
+            if self.training.whole:
+                raise
+            raise Departed(f"{error}; this group never had the training state") from error
+
     # --- a step -----------------------------------------------------------------------------------------------------
 
     def work(self, number: int) -> Iterator[int]:
@@ -42,6 +51,7 @@ class Member(Regrouping):
         """
         training = self.training
         half = training.todo.bit_count() // 2
+        self._script_ran()
         while training.committed == number:
             if self._any(self.membership.must_act):
                 self.regroup("to act on")
@@ -127,6 +137,19 @@ class Member(Regrouping):
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
+    def arrive(self) -> None:
+        """After the last step, before the script goes on: who was admitted at the last commit loads what all have now.
+
+        Plans that took effect with it are acted on now, for what the script does next may change the model.
+
+        Raises:
+            Departed: the job ended before this group had it.
+        """
+        self._script_ran()
+        with contextlib.suppress(JobEnded):
+            while self._any(self.membership.must_act) or not self._loaded_at_the_end():
+                self.regroup("after the last step")
+
     def finish(self) -> None:
         """After the last step: stay reachable until everybody has committed it."""
         self.training.todo = 0
@@ -137,6 +160,7 @@ class Member(Regrouping):
 
     def _ended(self) -> bool:
         """Say that the last step is committed, and wait: for the end, or for a plan."""
+        self._script_ran()
         if not self._loaded_at_the_end():
             return False
         line, training = self.line, self.training
@@ -147,7 +171,7 @@ class Member(Regrouping):
         return self._any(self.membership.wait_for_end(PLAN_DEADLINE))
 
     def _loaded_at_the_end(self) -> bool:
-        """A joiner that came after the last step still needs the state: it says what it ends with."""
+        """A joiner that came after the last step still needs the state; whether it has it now."""
         meeting = self.membership.meeting
         if self._transfer is None or meeting is None:
             return True

@@ -27,6 +27,11 @@ _ENDED = -1
 class Regrouping(Legacies):
     """How a rank goes from one plan to the next."""
 
+    _owes = False
+    """The training state is to be given as soon as the script's own code behind the last commit has run."""
+    _stops: wire.Plan | None = None
+    """A plan by which this group halts then."""
+
     def regroup(self, why: str) -> None:
         """Act on the plan at hand, or wait for one, until the members of one plan have met.
 
@@ -35,8 +40,11 @@ class Regrouping(Legacies):
         """
         while True:
             plan = self._next_plan(why)
+            if self._stops is not None:
+                return
             began = self._around.clock()
             self._donor.withdraw()  # before anything of this step may change
+            self._owes = False
             self._cancel_transfer()
             self.leave()
             seconds = {"abort": self._around.clock() - began}
@@ -56,6 +64,7 @@ class Regrouping(Legacies):
             self._begun = True
             if plan.halt:  # some have stopped where we are now
                 self._halt(plan)
+                return
             self.membership.go_on()
             self.line.phase = "compute"
             todo, step = self.training.todo.bit_count(), self.training.committed
@@ -85,7 +94,10 @@ class Regrouping(Legacies):
         return plan
 
     def _halt(self, plan: wire.Plan) -> None:
-        """Every member stands at this commit: save it, and end."""
+        """Every member stands at this commit: save it, and end; once the script's own code behind it has run."""
+        if self._behind:
+            self._stops, self.line.phase = plan, "compute"
+            return
         self.line.phase = "stopped"
         saved = self.save(LAST_DEADLINE)
         self._depart(self.line.report(wire.Halted, step=self.training.committed, saved=saved))
@@ -202,5 +214,22 @@ class Regrouping(Legacies):
         if result.load_from is not None:  # take part from this step on, with nothing of its own in it
             self.training.committed = self.line.step = result.step
         if result.gives:
-            self._donor.offer(Offer(self.plan.epoch, self.training.state()))
-            self.faults.at(self.training.committed, "give")
+            self._owes = True
+            if not self._behind:
+                self._give()
+
+    def _give(self) -> None:
+        self._owes = False
+        self._donor.offer(Offer(self.plan.epoch, self.training.state()))
+        self.faults.at(self.training.committed, "give")
+
+    def _script_ran(self) -> None:
+        """The script's own code behind the last commit has run: a scheduler has made its step, say.
+
+        A state that is given or saved earlier would be one step behind in what the script registered.
+        """
+        self._behind = False
+        if self._stops is not None:
+            self._halt(self._stops)
+        if self._owes:
+            self._give()

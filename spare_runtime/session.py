@@ -169,8 +169,12 @@ class Session:
     def steps(self, until: int) -> Iterator[Step]:
         """The steps from the first that is not committed yet to number `until` - 1.
 
+        When it ends, this group has the training state after the last step, also if it came too late for any step of
+        its own: what follows the loop may save it.
+
         Raises:
             SessionMisuse: the loop body left a step unfinished.
+            Departed: this group leaves, or the job ended before it had the state; the script ends with 0.
         """
         self._member.keeper.agree(self._terms())  # also where all steps are committed already
         while self.committed < until:
@@ -180,6 +184,7 @@ class Session:
             yield Step(self, number)
             if self.committed == number:
                 raise SessionMisuse(f"the loop left step {number} before all its micro-batches were computed")
+        self._member.arrive()
 
     def backward(self, loss: Tensor, **arguments: Any) -> None:
         """Compute the gradient of this micro-batch's mean loss and add it to the step's sum. Once for each micro-batch.

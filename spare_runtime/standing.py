@@ -16,7 +16,7 @@ from spare.api import wire
 from spare.planner import Placement
 from spare_runtime.checkpoint.keeper import Keeper
 from spare_runtime.config import Environment
-from spare_runtime.errors import CheckpointDamaged, CollectiveFailed, GroupBroken, Superseded
+from spare_runtime.errors import CheckpointDamaged, CollectiveFailed, GroupBroken, RendezvousTimeout, Superseded
 from spare_runtime.faults import Faults
 from spare_runtime.ledger import Ledger
 from spare_runtime.meeting import Meeting
@@ -55,6 +55,8 @@ class Standing(ABC):
         self._begun = False
         """It has met others: what it has is the job's state, and no longer what its script began with."""
         self.siblings = around.siblings(env)
+        self._behind = False
+        """The script's own code behind the last commit has not run yet."""
         self._spent = 0.0  # seconds of computing for the step in flight
         self._loss: float | None = None
         self._misfit = ""  # why a sibling cannot apply what all hold reduced
@@ -119,6 +121,11 @@ class Standing(ABC):
             return SUPERSEDED, None
         except CollectiveFailed as error:
             self._suspect(error)
+            self._why = f"after {error}"
+        except RendezvousTimeout as error:
+            if not (self._begun and self.training.whole):
+                raise
+            self._suspect(CollectiveFailed("the rendezvous", str(error), error.unreachable))
             self._why = f"after {error}"
         except CheckpointDamaged as error:
             self.membership.failed()
@@ -185,6 +192,7 @@ class Standing(ABC):
         spent, self._spent = self._spent, 0.0
         after = self._skips().get(self.training.committed + 1, 0)
         computed = self.training.commit(self.micro_batches, self.schedule(), after)
+        self._behind = True
         line.step, line.micros, line.phase = self.training.committed, 0, "compute"
         if self._loss is not None:  # each rank's own is that of its part of the group's work
             self.training.loss = self._loss

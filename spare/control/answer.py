@@ -76,15 +76,37 @@ def _fruitless(turn: Turn) -> None:
         text = f"{count} failures running at step {state.step} with every group alive; the last: {last}"
         turn.end(ExitCode.STALLED, EventReason.STALLED, text)
         return
-    if count >= 2:
+    first = min(s.at for s in state.suspicions)
+    if joiners := _hindering(state, count):
+        for group, cause in joiners:
+            turn.lose(group, cause, first)
+        count = 0
+    elif count >= 2:
         votes = Counter(g for s in state.suspicions for g in s.unreachable if state.member(g))
         if votes:
             group, most = max(votes.items(), key=lambda vote: (vote[1], vote[0]))
             if not wiped_out(state, [group]):
                 cause = f"unreachable for {most} of {len(state.suspicions)} that reported, the second time running"
-                turn.lose(group, cause, min(s.at for s in state.suspicions))
+                turn.lose(group, cause, first)
                 count = 0
     _replan(turn, count)
+
+
+def _hindering(state: State, count: int) -> list[tuple[int, str]]:
+    """Joiners that hinder the others, each with the cause: it has nothing yet that the job needs, so it goes first.
+
+    Who did not come to meet the members, at once; who cannot reach one of them, when nobody else complains of that one,
+    the second time running.
+    """
+    joining = {g for g in state.live if state.groups[g].state is GroupState.JOINING}
+    members = [s for s in state.suspicions if s.group not in joining]
+    named = {g for s in members for g in s.unreachable}
+    found = [(g, "it could not join: the others waited for it in vain") for g in sorted(joining & named)]
+    if not found and count >= 2:
+        for s in state.suspicions:
+            if s.group in joining and s.unreachable and not s.unreachable & named:
+                found.append((s.group, f"it could not join, the second time running: {s.error}"))
+    return found
 
 
 def _replan(turn: Turn, fruitless: int) -> None:

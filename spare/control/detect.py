@@ -43,7 +43,9 @@ def exceptions(turn: Turn) -> None:
             turn.put_rank(here.group, rank.rank, raised=None)
             if here.state is GroupState.LOST:
                 continue
-            if raised.inside:
+            if note.costs_only_itself(here, raised.ours, raised.type):
+                note.gone(turn, here.group, f"it could not join: {raised.text.splitlines()[0]}", raised.at)
+            elif raised.inside:
                 note.gone(turn, here.group, f"rank {rank.rank}: {raised.text.splitlines()[0]}", raised.at)
             else:
                 error = UserError(here.group, raised.text, raised.ours, raised.type)
@@ -121,14 +123,15 @@ def _unheard(state: State, group: int) -> bool:
 def _own_network(turn: Turn, silent: list[int]) -> bool:
     """Whether so many agents are silent at once that it is our own network that is away, and not they.
 
-    Not for ever: who is still silent one more deadline later, while others are heard, is lost after all.
+    Not for ever: who is still silent one more deadline later, while others are heard, is lost after all. A group that
+    waits to be admitted is such another: all members may have died while no coordinator was there.
     """
     state = turn.state
     since = turn.now if state.blind_since is None else state.blind_since
     down = {g for g in state.live if g in silent or state.groups[g].link_down is not None}
     if len(down) < 2 or 2 * len(down) <= len(state.live):
         return False
-    if set(silent) <= state.blind and len(down) < len(state.live):
+    if set(silent) <= state.blind and (len(down) < len(state.live) or _others_heard(turn)):
         return False
     if not state.blind:
         text = (
@@ -181,6 +184,12 @@ def _waited_for(here: Group, waiting: list[Group], limit: float) -> bool:
         elif other.epoch >= here.epoch:
             return True
     return False
+
+
+def _others_heard(turn: Turn) -> bool:
+    """Whether the agent of a group that is no member has been heard lately."""
+    ready = [here for here in turn.state.groups if here.state is GroupState.READY and here.link_down is None]
+    return any(turn.now - here.heard <= turn.config.dead_after for here in ready)
 
 
 def _early_enders(turn: Turn) -> None:

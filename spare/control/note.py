@@ -357,6 +357,15 @@ def _exit_text(turn: Turn, message: wire.Exited) -> str:
     return f"{who} exited with code {message.code}{tail}"
 
 
+def costs_only_itself(here: Group, ours: bool, kind: str) -> bool:
+    """Whether an error of the runtime is no more than a failed attempt to join, which is made again after a pause.
+
+    A joiner has nothing that the job needs. What speaks of the job's state, and not of where the joiner is, ends the
+    job whoever finds it.
+    """
+    return here.state is GroupState.JOINING and ours and kind not in ("StateDiverged", "CheckpointMismatch")
+
+
 def _errored(turn: Turn, message: wire.Errored) -> None:
     state, group = turn.state, message.group
     if not (state.starting or state.finishing or state.member(group)):
@@ -366,6 +375,9 @@ def _errored(turn: Turn, message: wire.Errored) -> None:
         gone(
             turn, group, f"it cannot go on: {message.text}", turn.now
         )  # who has the state is lost, not the script wrong
+        return
+    if costs_only_itself(turn.group(group), message.ours, message.type) and turn.config.ranks == 1:
+        gone(turn, group, f"it could not join: {message.type}: {message.text}", turn.now)
         return
     if any(error.group == group for error in state.errors):
         return

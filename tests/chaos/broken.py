@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import spare.control.boundary
 import spare.control.detect
 import spare.control.note
-import spare.control.rejoin
 import spare_runtime.membership
 import spare_runtime.regrouping
 from spare.api import wire
@@ -72,7 +72,7 @@ def _base_is_epoch() -> Any:
 
     @contextmanager
     def broken() -> Iterator[None]:
-        with _reacting(change), mock.patch.object(spare.control.rejoin, "_quiet", return_value=True):
+        with _reacting(change), mock.patch.object(spare.control.boundary, "_quiet", return_value=True):
             yield
 
     return broken()
@@ -137,6 +137,26 @@ def _given_while_it_changes() -> Any:
     return mock.patch.object(SimDonor, "withdraw", return_value=None)
 
 
+def _given_too_early() -> Any:
+    """A donor that commits in a regroup gives at once, before the script's own code behind that commit has run."""
+    return mock.patch.object(Member, "_behind", property(lambda self: False, lambda self, value: None), create=True)
+
+
+def _nothing_to_save() -> Any:
+    """Who is admitted at the last commit comes out of its loop with what its script began with."""
+    return mock.patch.object(Member, "arrive", return_value=None)
+
+
+def _joiner_ends_all() -> Any:
+    """A joiner that meets nobody in time ends the job."""
+    return mock.patch.object(spare.control.note, "costs_only_itself", return_value=False)
+
+
+def _others_unheard() -> Any:
+    """All members are silent, and that a group waits to be admitted is no sign that our network works."""
+    return mock.patch.object(spare.control.detect, "_others_heard", return_value=False)
+
+
 def _told_before_written() -> Any:
     """A plan is told first and recorded later."""
     real = Coordinator._record
@@ -187,6 +207,10 @@ BROKEN: dict[str, Break] = {
     "state kept": _state_kept,
     "loaded later": _loaded_later,
     "given while it changes": _given_while_it_changes,
+    "given too early": _given_too_early,
+    "nothing to save": _nothing_to_save,
+    "joiner ends all": _joiner_ends_all,
+    "others unheard": _others_unheard,
     "told before written": _told_before_written,
     "failure unanswered": _failure_unanswered,
     "silence unnoticed": _silence_unnoticed,

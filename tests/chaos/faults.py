@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.chaos.pods import Pod
 from tests.chaos.worker import SimWorker
-from tests.chaos.world import Shape, World
+from tests.chaos.world import RENDEZVOUS, Shape, World
 
 POINTS = (
     "computing",
@@ -61,6 +61,7 @@ KINDS: dict[str, float] = {
     "cut control": 2,
     "reset control": 2,
     "cut peers": 2,
+    "cut joiner": 1,
     "cut all control": 1,
     "glitch": 3,
     "kill coordinator": 3,
@@ -88,7 +89,10 @@ def draw(rng: random.Random, shape: Shape) -> tuple[Fault, ...]:
         group, other = rng.sample(range(shape.groups), 2)
         seconds = rng.choice((0.02, 0.3, 1.5, 6.0, 12.0)) * (0.5 + rng.random())
         point = rng.choice(POINTS) if rng.random() < 0.4 else None
-        faults.append(Fault(rng.choices(kinds, weights)[0], at, point, group, other, seconds))
+        kind = rng.choices(kinds, weights)[0]
+        if kind in ("cut peers", "cut joiner") and rng.random() < 0.3:
+            seconds *= 10.0  # longer than they wait for each other
+        faults.append(Fault(kind, at, point, group, other, seconds))
     return tuple(faults)
 
 
@@ -182,6 +186,7 @@ class Mishaps:
         """By hand: SIGTERM, and SIGKILL a little later."""
         self._touch(fault.group)
         if pod is not None:
+            self.world.asked.add(fault.group)
             pod.on_sigterm("SIGTERM received")
             self.core.at(self.core.now + fault.seconds, self.world.site.world, pod.end, (-9,))
 
@@ -242,8 +247,17 @@ class Mishaps:
     def _cut_peers(self, fault: Fault, pod: Pod | None) -> None:
         self._touch(fault.group, fault.other)
         peer = self._pod(fault.other)
+        self.world.parted |= fault.seconds > RENDEZVOUS
         if pod is not None and peer is not None:
             self.world.net.cut(pod.uid, peer.uid, fault.seconds)
+
+    def _cut_joiner(self, fault: Fault, pod: Pod | None) -> None:
+        """The newest that has come back reaches none of the others."""
+        back = [each for each in self.world.site.pods if not each.node.dead and not each.uid.endswith(".0")]
+        for other in self.world.site.pods if back else ():
+            if other is not back[-1]:
+                self._touch(back[-1].group)
+                self.world.net.cut(back[-1].uid, other.uid, fault.seconds)
 
     def _glitch(self, fault: Fault, pod: Pod | None) -> None:
         self.world.meshes.glitch(fault.group)

@@ -280,14 +280,14 @@ class SimMeeting:
             if self._answered(call, _DIAL_TIMEOUT, "reaching the leader's store") and call.error is None:
                 return
             if self.process.node.time() - began > self._deadline:
-                raise RendezvousTimeout(f"waited {self._deadline:.0f} s for the store at {address}: {call.error}")
+                late = f"waited {self._deadline:.0f} s for the store at {address}: {call.error}"
+                raise RendezvousTimeout(late, (self.plan.leader_group,))
             self._wait(lambda: False, pause, "reaching the leader's store")
             pause = min(2 * pause, _DIAL_LONGEST)
 
     def exchange(self, mine: str) -> dict[int, str]:
         """See Meeting."""
-        plan, what = self.plan, "the exchange"
-        prefix = f"{plan.job}/{plan.epoch}/{plan.digest[:16]}"
+        plan, what, prefix = self.plan, "the exchange", self._prefix
         keys = [f"{prefix}/fact/{g}" for g in self.members]
         with self._blocking(what, (plan.leader_group,)):
             self._ask("set", [f"{prefix}/fact/{plan.group}"], mine)
@@ -301,10 +301,19 @@ class SimMeeting:
     def _ask(self, kind: str, keys: list[str], value: str = "") -> list[str]:
         call = self._meshes.stores.call(self.process, self.plan.stores[0], kind, keys, value)
         if not self._answered(call, self._deadline, "the exchange"):
-            raise RendezvousTimeout(f"waited {self._deadline:.0f} s in the rendezvous of epoch {self.plan.epoch}")
+            late = f"waited {self._deadline:.0f} s in the rendezvous of epoch {self.plan.epoch}"
+            raise RendezvousTimeout(late, self._missing())
         if call.error is not None:
             raise OSError(call.error)
         return call.values
+
+    def _missing(self) -> tuple[int, ...]:
+        said = self._meshes.stores.at(self.plan.stores[0]).keys()
+        return tuple(g for g in self.members if f"{self._prefix}/fact/{g}" not in said)
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.plan.job}/{self.plan.epoch}/{self.plan.digest[:16]}"
 
     def group(self) -> Any:
         """See Meeting."""

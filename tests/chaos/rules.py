@@ -79,6 +79,12 @@ class Rules:
                     f"computed again: {worker.node.name} computes {bit} of step {step}, which {other.node.name} holds"
                 )
 
+    def result(self, worker: SimWorker) -> None:
+        """A script comes to the code after its loop: what it would save there is the result."""
+        training, last = worker.training, self.bits.get(worker.steps - 1)
+        if not training.whole or last is None or training.parameters != last[1]:
+            raise self.core.violated(f"{training.name} comes out of its loop with {training.parameters}, not {last}")
+
     def committed(self, training: SimTraining, bits: str) -> None:
         """A step is committed: everybody who ever does, the dead included, does so from the same bits, in order."""
         step, after = training.committed, training.parameters

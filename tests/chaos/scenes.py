@@ -42,5 +42,6 @@ def _fails_twice(rng: random.Random) -> tuple[Fault, ...]:
 SCENES: dict[str, Callable[[random.Random], tuple[Fault, ...]]] = {
     "never all": _dies_with_the_commit,
     "given while it changes": _fails_while_a_joiner_loads,
+    "given too early": _fails_while_a_joiner_loads,
     "old sum counts": _fails_twice,
 }

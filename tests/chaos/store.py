@@ -46,6 +46,10 @@ class SimStore:
         """See StoreServer."""
         self._data = {key: value for key, value in self._data.items() if not _older(key, f"{job}/", before)}
 
+    def keys(self) -> frozenset[str]:
+        """What has been said here."""
+        return frozenset(self._data)
+
     def opened(self, call: Call) -> None:
         """A request is on its way: it fails with this process."""
         self._open[call] = None

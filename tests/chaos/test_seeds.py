@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.broken import BROKEN
 from tests.chaos.core import Core, Node, Violation
+from tests.chaos.named import NAMED
 from tests.chaos.seeds import play
 
 FAST, SLOW = 120, 1000
@@ -37,6 +39,20 @@ def test_no_seed_breaks_a_rule(first: int) -> None:
 def test_no_seed_of_many_breaks_a_rule() -> None:
     """The same for as many as CI has time for."""
     assert failures(range(FAST, FAST + SLOW)) == []
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_run_that_found_something_is_in_order_now(name: str) -> None:
+    """And shows it still when the rule that it taught is left out."""
+    case = NAMED[name]
+
+    def violation() -> str | None:
+        return play(case.seed, shape=case.shape, faults=case.faults)[0].violation
+
+    assert violation() is None
+    if case.broken is not None:
+        with BROKEN[case.broken]():
+            assert violation() is not None
 
 
 @pytest.mark.parametrize("seed", [3, 8])

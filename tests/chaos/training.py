@@ -142,6 +142,7 @@ class State:
     step: int
     begun_again: int
     parameters: str
+    scripted: int
 
     @property
     def torn(self) -> bool:
@@ -180,6 +181,8 @@ class SimTraining(Training):
         self.ledger = SimLedger()
         super().__init__(_MODEL, [_Optimizer(self)], None, self.ledger, digests=False)
         self.sum = Buffers(self)
+        self.scripted = 0
+        """Something that the script registers and counts up behind each commit, as it steps a scheduler."""
         self.buffers = cast(Any, self.sum)
         self.parameters = mixed("initial", name)
         """Each group begins with its own: the first exchange aligns them."""
@@ -190,12 +193,16 @@ class SimTraining(Training):
 
     def state(self) -> Any:
         """See Training."""
-        return State(self, self.committed, self.begun_again, self.parameters)
+        return State(self, self.committed, self.begun_again, self.parameters, self.scripted)
 
     def load(self, state: Any) -> None:
         """See Training."""
         self.parameters, self.committed, self.whole = state.parameters, state.step, True
-        self.begun_again = state.begun_again
+        self.begun_again, self.scripted = state.begun_again, state.scripted
+        if self.scripted != self.committed:
+            raise self.core.violated(
+                f"{self.name} is given {self.committed} steps, of which the script's own code has seen {self.scripted}"
+            )
 
     def digest(self) -> str:
         """See Training."""

@@ -77,9 +77,10 @@ class SimWorker:
         compute: float,
         on_compute: Callable[[SimWorker, int], None],
         on_commit: OnCommit,
+        on_result: Callable[[SimWorker], None],
     ) -> None:
         self.meshes, self.node, self.env, self.connection = meshes, node, env, connection
-        self.steps, self.compute, self.on_compute = steps, compute, on_compute
+        self.steps, self.compute, self.on_compute, self.on_result = steps, compute, on_compute, on_result
         self.process = Process(meshes.core, node, ended)
         self.training = SimTraining(meshes.core, env.group, node.name, self._committed)
         self._on_commit = on_commit
@@ -128,6 +129,9 @@ class SimWorker:
                     process.sleep(self.compute)
                     self.on_compute(self, bit)
                     training.sum.add(bit)
+                training.scripted += 1
+            member.arrive()
+            self.on_result(self)
             member.finish()
         except Violation:
             raise

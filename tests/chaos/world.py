@@ -91,6 +91,10 @@ class World:
         self.final: Snapshot | None = None
         self.touched: set[int] = set()
         """Groups that something was done to."""
+        self.asked: set[int] = set()
+        """Groups that were asked to leave."""
+        self.parted = False
+        """Some groups could not reach each other for longer than they wait."""
         self.faults = 0
         self.on_point: Callable[[SimWorker, str], None] | None = None
 
@@ -108,6 +112,7 @@ class World:
             shape.compute,
             self.rules.computed,
             self.rules.committed,
+            self.rules.result,
         )
         if self.on_point is not None:
             hook = self.on_point
@@ -220,6 +225,10 @@ class World:
             return None
         if code == ExitCode.WIPE_OUT:
             return self._unjust()
+        if code == ExitCode.SIGTERM and self.asked and self.touched >= set(range(self.shape.groups)):
+            return None  # whoever was left was asked to leave: all stop after the same step, as the rules have seen
+        if code == ExitCode.STALLED and "RendezvousTimeout" in verdict and not self.rules.bits and self.parted:
+            return None  # a job whose groups cannot reach each other when it starts says so, and ends
         return f"the job ended with {code}: {verdict}"
 
     def _unjust(self) -> str | None:

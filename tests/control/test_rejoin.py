@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spare.api import wire
 from spare.api.reasons import EventReason
 from spare.control.action import Announce, CreateGroup
@@ -160,3 +162,90 @@ def test_f03_a_replacement_that_is_going_away_is_never_admitted() -> None:
 
     assert drive.plan.epoch == 2
     assert drive.plan.groups == (0, 1, 3)
+
+
+def _answered(drive: Drive) -> None:
+    """Every member answers the probe, and there was time for a death to be told."""
+    drive.do(*(drive.alive(g, nonce=drive.state.probes) for g in drive.state.live))
+    drive.do(Tick(), after=0.1)
+
+
+@pytest.mark.parametrize("kind", ["RendezvousTimeout", "PlanTimeout", "LedgerUnwritable"])
+def test_what_keeps_a_joiner_from_joining_costs_the_joiner_alone(kind: str) -> None:
+    """An urgent plan goes on without it, that is said, and it is started once more after a pause."""
+    drive = degraded()
+    returned(drive)
+
+    drive.do(drive.errored(2, type=kind, ours=True, text="waited 300 s for the store of the leader"))
+
+    assert drive.end is None
+    assert (drive.plan.epoch, drive.plan.base, drive.plan.groups) == (4, 4, (0, 1, 3))
+    assert "could not join" in drive.plan.reason
+    assert "waited 300 s for the store of the leader" in drive.plan.reason
+    assert drive.state.masked == 1
+    assert drive.state.groups[2].retry is not None
+
+
+@pytest.mark.parametrize("kind", ["StateDiverged", "CheckpointMismatch"])
+def test_what_a_joiner_says_of_the_jobs_state_ends_the_job(kind: str) -> None:
+    """It would be true of the next one as well."""
+    drive = degraded()
+    returned(drive)
+
+    drive.do(drive.errored(2, type=kind, ours=True))
+
+    assert drive.end is not None
+
+
+def test_a_joiner_that_the_members_wait_for_in_vain_goes_at_once() -> None:
+    """Though it answers the probe: it has nothing that the job needs."""
+    drive = degraded()
+    returned(drive)
+
+    drive.do(drive.suspect(0, 2, phase="rendezvous"), drive.suspect(1, 2, phase="rendezvous"))
+    _answered(drive)
+
+    assert drive.plan.groups == (0, 1, 3)
+    assert drive.state.groups[2].retry is not None
+
+
+def test_a_joiner_that_cannot_reach_its_donor_goes_and_not_the_donor() -> None:
+    """The same members try once more; if it fails again, and nobody else complains of the donor, it is the joiner."""
+    drive = degraded()
+    returned(drive)
+    for epoch, groups in ((4, (0, 1, 2, 3)), (5, (0, 1, 3))):
+        drive.do(drive.suspect(2, 0, phase="load"), drive.suspect(1), drive.suspect(3))
+        _answered(drive)
+
+        assert (drive.plan.epoch, drive.plan.groups) == (epoch, groups)
+
+
+def test_a_donor_that_a_member_cannot_reach_either_is_the_one_to_go() -> None:
+    """Then two complain of it."""
+    drive = degraded()
+    returned(drive)
+    for groups in ((0, 1, 2, 3), (1, 2, 3)):
+        drive.do(drive.suspect(2, 0, phase="load"), drive.suspect(1, 0), drive.suspect(3))
+        _answered(drive)
+
+        assert drive.plan.groups == groups
+
+
+def test_members_that_all_died_are_lost_though_no_other_member_is_heard() -> None:
+    """A group that waits to be admitted shows that our own network works."""
+    drive = degraded()
+    returned_but_not_admitted(drive)
+    for _ in range(30):
+        drive.do(drive.alive(2), Tick(), after=drive.config.heartbeat)
+        if drive.end is not None:
+            break
+
+    assert drive.end is not None
+    assert "wipe-out" in drive.end.verdict
+
+
+def returned_but_not_admitted(drive: Drive) -> None:
+    """Group 2 is ready, and all members have fallen silent before."""
+    drive.do(Tick(), after=1.0)
+    drive.uids[2] = "again2"
+    drive.do(drive.suspect(0), drive.up(2), drive.hello(2))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.processes import commits, pid_of, wait_for
-from tests.training.runs import Run, check_survived, job_file, result, run, start
+from tests.training.runs import Run, check_survived, job_file, result, run, start, undisturbed_digest
 from tests.training.turmoil import commits_of, committed_steps, kill, ten_kills
 
 pytestmark = pytest.mark.slow
@@ -98,3 +98,18 @@ def test_f17_ten_random_kills_with_rejoin(tmp_path: Path) -> None:
 
     check_survived(done, steps=200, groups=8, micro_batches=8, masked=10)
     assert committed_steps(done) == set(range(200)), done.told()
+
+
+def test_who_comes_back_at_the_last_commit_saves_the_result(tmp_path: Path) -> None:
+    """It computed nothing, and what its script writes after the loop is what the others write, scheduler and all."""
+    final = tmp_path / "final"
+    final.mkdir()
+    job = job_file(tmp_path, script="saving.py", env={"STEPS": "2", "MICRO_SECONDS": "2", "FINAL": str(final)})
+
+    done = run(job, "--kill", "1@0:barrier")
+
+    check_survived(done, steps=2, masked=1)
+    saved = {path.name: json.loads(path.read_text()) for path in final.iterdir()}
+    expected = {"digest": undisturbed_digest(2, 4, 4), "count": 2, "committed": 2}
+    assert {name.partition("-")[0] for name in saved} == {"0", "1", "2", "3"}, done.told()
+    assert all(found == expected for found in saved.values()), saved

@@ -1,0 +1,68 @@
+"""Runs that have found something, kept as they were: seeds mean other runs once other mishaps are drawn.
+
+Each with what it found, under its own seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.chaos.faults import Fault
+from tests.chaos.world import Shape
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run: the seed decides delays and orders."""
+
+    seed: int
+    shape: Shape
+    faults: tuple[Fault, ...]
+    broken: str | None = None
+    """The rule that, left out, it shows (`tests.chaos.broken`)."""
+
+
+NAMED: dict[str, Case] = {
+    "all members died while there was no coordinator, and a replacement waited to be admitted for ever": Case(
+        20459,
+        Shape(groups=4, redundancy=3, micro_batches=1, steps=9, compute=0.02),
+        (
+            Fault("kill agent", 0.1159, "committed", 3, 2, 0.0273),
+            Fault("kill coordinator at record", 0.1481, None, 0, 2, 16.6602),
+            Fault("vanish", 0.2937, None, 2, 3, 4.0573),
+            Fault("kill agent", 0.3018, None, 1, 3, 0.0116),
+            Fault("vanish", 2.7857, None, 0, 1, 0.0250),
+        ),
+        "others unheard",
+    ),
+    "whoever was left was asked to leave: a halt, and no fault": Case(
+        22392,
+        Shape(groups=3, redundancy=3, micro_batches=3, steps=9, compute=0.02, replace=False),
+        (
+            Fault("vanish", 0.1571, None, 0, 2, 0.0255),
+            Fault("delete pod", 0.3998, None, 2, 0, 1.6684),
+            Fault("delete pod", 0.4604, "between", 1, 2, 7.8581),
+        ),
+    ),
+    "a group that was admitted at the last commit came out of its loop with what its script began with": Case(
+        20,
+        Shape(groups=3, redundancy=2, micro_batches=2, steps=4, compute=0.05),
+        (
+            Fault("reset control", 0.0919, None, 0, 2, 3.7940),
+            Fault("kill coordinator", 0.0919, None, 0, 1, 6.7064),
+            Fault("cut peers", 0.1526, None, 2, 0, 0.1762),
+            Fault("freeze host", 0.1700, "committed", 0, 2, 0.2644),
+            Fault("kill agent", 0.1703, None, 1, 2, 0.0182),
+        ),
+        "nothing to save",
+    ),
+    "a joiner that could not reach the leader ended the job": Case(
+        1,
+        Shape(groups=3, redundancy=3, micro_batches=2, steps=5, compute=1.5),
+        (
+            Fault("kill worker", 0.1, "computing", 2, 0, 0.1),
+            Fault("cut joiner", 0.15, "reaching the leader's store", 2, 0, 40.0),
+        ),
+        "joiner ends all",
+    ),
+}
