@@ -36,8 +36,8 @@ demo: $(STAMP) ## train a small GPT twice, once with two groups killed, and comp
 	$(BIN)/python examples/gpt/demo.py
 
 .PHONY: test
-test: $(STAMP) ## the fast tests, six minutes on two cores
-	$(BIN)/pytest
+test: $(STAMP) ## the fast tests
+	$(BIN)/pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 .PHONY: test-slow
 test-slow: $(STAMP) ## the tests that run real processes for longer; of those with many cases a spread (20 minutes)

@@ -108,6 +108,7 @@ def test_a_drained_group_comes_back(tmp_path: Path) -> None:
     assert told(done, "GroupRejoined") == [[2]], done.told()
 
 
+@pytest.mark.slow
 def test_f23_every_agent_gets_sigterm(tmp_path: Path) -> None:
     """F23: the step in flight commits, one checkpoint of it is written, all end with 0, and the job goes on there."""
     job = job_file(tmp_path, env=ENV | {"STEPS": "5000"}, checkpoint={"path": str(tmp_path / "saved"), "period": "1h"})

@@ -12,6 +12,8 @@ import pytest
 from tests.training.runs import Run, job_file, run
 from tests.training.turmoil import committed_steps, ten_kills
 
+pytestmark = pytest.mark.slow
+
 STEPS = 12
 SPIKE = 7
 """In this step one gradient is far too large for the scales, and all begin it again; with scales for such gradients the
@@ -55,7 +57,6 @@ def test_weights_and_loss_are_bit_equal_after_two_kills(tmp_path: Path) -> None:
     assert (done.summary["digest"], done.summary["loss"]) == undisturbed(), done.told()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("group", "step", "point"), MOMENTS)
 def test_one_kill_anywhere_is_bit_equal(tmp_path: Path, group: int, step: int, point: str) -> None:
     """Every point of the step that is begun again; every point in the first step or the last."""
@@ -69,7 +70,6 @@ def test_one_kill_anywhere_is_bit_equal(tmp_path: Path, group: int, step: int, p
     assert (done.summary["digest"], done.summary["loss"]) == undisturbed(), done.told()
 
 
-@pytest.mark.slow
 def test_groups_that_come_back_take_over_the_scales(tmp_path: Path) -> None:
     """Killed and rejoined, with a step begun again long after: bit-equal."""
     steps, env = 400, {"MICRO_SECONDS": "0.01", "SPIKE": "390"}
@@ -84,7 +84,6 @@ def test_groups_that_come_back_take_over_the_scales(tmp_path: Path) -> None:
     assert done.summary["loss"] == calm.summary["loss"], done.told()
 
 
-@pytest.mark.slow
 def test_groups_of_different_kinds_are_refused(tmp_path: Path) -> None:
     """One group sums in floats: the job ends and names it, before any step."""
     job = job_file(tmp_path, groups=2, redundancy=2, script="mixed.py")
@@ -95,7 +94,6 @@ def test_groups_of_different_kinds_are_refused(tmp_path: Path) -> None:
     assert "groups 0 have reduction='exact'; groups 1 have reduction='float'" in done.output, done.told()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_f17_a_gpt_in_turmoil_is_bit_equal(tmp_path: Path) -> None:
     """F17: 200 steps of the example's GPT with ten random kills and as many rejoins. The ledger is exact, and weights

@@ -10,6 +10,8 @@ import pytest
 from spare.api.exit_codes import ExitCode
 from tests.training.runs import Run, check_survived, job_file, run, undisturbed_digest
 
+pytestmark = pytest.mark.slow
+
 STEPS = 8
 MICRO = (3, 2, 1)
 NAMED = "micro-batch 1 of shard 2 in step 3"
@@ -47,7 +49,7 @@ def test_two_crashes_on_the_same_micro_batch_fail_the_job_and_name_it(tmp_path: 
         assert text in done.summary["verdict"], done.told()
 
 
-@pytest.mark.parametrize("how", ["SIGSEGV", pytest.param("exit3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["SIGSEGV", "exit3"])
 def test_poison_is_left_out_by_all_alike(tmp_path: Path, how: str) -> None:
     """Two groups are lost to it, the others go on without it: weights are those of a run that never had it, the sum
     divided by one less in that step. The ledger names it, and nothing else is lost."""
@@ -61,7 +63,6 @@ def test_poison_is_left_out_by_all_alike(tmp_path: Path, how: str) -> None:
     assert any(e.get("reason") == "Poison" and NAMED in e["text"] for e in done.events), done.told()
 
 
-@pytest.mark.slow
 def test_who_is_killed_from_outside_twice_on_the_same_micro_batch_is_masked_twice(tmp_path: Path) -> None:
     """SIGKILL says nothing of the micro-batch: it is the kernel's or an operator's."""
     done = poisoned(tmp_path, times=2, how="SIGKILL")

@@ -58,6 +58,7 @@ def survived(done: Run, masked: int, digest: str, steps: int = STEPS) -> None:
     check_survived(done, steps=steps, groups=3, masked=masked, digest=digest)
 
 
+@pytest.mark.slow
 def test_a_rank_of_each_of_two_groups_dies(tmp_path: Path) -> None:
     """One before it has reduced, one when all hold the sum: both groups are lost, with all that the third lacks."""
     done = run(small(tmp_path, "halves.py"), "--kill", "1.1@2:compute", "--kill", "0@5:barrier")

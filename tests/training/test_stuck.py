@@ -12,6 +12,8 @@ from spare.api.exit_codes import ExitCode
 from tests.training.processes import commits, environments, wait_for
 from tests.training.runs import Run, check_survived, job_file, result, run, start
 
+pytestmark = pytest.mark.slow
+
 STEPS = 8
 DETECTION = {"heartbeat": "200ms", "deadAfter": "2s", "hangAfter": "4s"}
 
@@ -26,15 +28,10 @@ def stuck(folder: Path, where: str, step: int = 3) -> Run:
     ("where", "said"),
     [
         ("native", "made no progress for"),
-        *(
-            pytest.param(where, said, marks=pytest.mark.slow)
-            for where, said in (
-                ("loop", "made no progress for"),
-                ("loader", "made no progress for"),
-                ("optimizer", "in 'commit'"),
-                ("stopped", "its worker was silent for"),
-            )
-        ),
+        ("loop", "made no progress for"),
+        ("loader", "made no progress for"),
+        ("optimizer", "in 'commit'"),
+        ("stopped", "its worker was silent for"),
     ],
 )
 def test_a_stuck_worker_is_lost_and_the_step_goes_on_without_it(tmp_path: Path, where: str, said: str) -> None:
@@ -56,7 +53,6 @@ def test_a_worker_that_is_stopped_before_its_hello_is_started_again(tmp_path: Pa
     assert "group 1 is started again: its worker has been stopped for" in told["text"], done.told()
 
 
-@pytest.mark.slow
 def test_when_all_are_stopped_nobody_is_lost_until_the_job_is_given_up(tmp_path: Path) -> None:
     """Most agents silent at once look like our own network; locally that has an end, which says what it waited for."""
     job = job_file(tmp_path, env={"STEPS": "100000"}, detection=DETECTION)
@@ -73,7 +69,6 @@ def test_when_all_are_stopped_nobody_is_lost_until_the_job_is_given_up(tmp_path:
     assert [e["reason"] for e in done.events if e.get("reason") == "Unheard"] == ["Unheard"]
 
 
-@pytest.mark.slow
 def test_when_all_are_slow_nobody_is_lost_and_the_state_says_stalled(tmp_path: Path) -> None:
     """A step longer than hangAfter, on every group alike."""
     done = run(job_file(tmp_path, env={"STEPS": "2", "MICRO_SECONDS": "6"}, micro_batches=1, detection=DETECTION))
