@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
@@ -153,7 +154,7 @@ class AgentLine(Line):
         self._flushed = threading.Event()
         self._queueing = threading.Lock()
         """Held where the queue and `_flushed` are changed or compared together."""
-        self._thread = threading.Thread(target=self._run, name="spare-agent-line", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="spare-agent-line", daemon=True)
 
     def start(self, store: str) -> None:
         """Say hello with the address of this worker's store, and listen."""
@@ -181,6 +182,13 @@ class AgentLine(Line):
             os.write(self._waker, b"x")
 
     # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        try:
+            self._run()
+        except Exception:  # noqa: BLE001  # without this thread the worker would neither hear of plans nor be heard
+            traceback.print_exc()
+            self._leave("the line to the agent failed, a defect of this program, please report it", ExitCode.SIGKILL)
 
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:

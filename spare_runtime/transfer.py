@@ -14,8 +14,8 @@ import contextlib
 import hmac
 import io
 import json
-import pickle
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -130,7 +130,12 @@ class Donor:
 
     def _accept(self) -> None:
         while True:
-            connection, _ = self._listener.accept()
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:  # it left again, or there are no descriptors: a joiner asks again
+                print(f"spare: a joiner could not be let in: {error}", file=sys.stderr, flush=True)  # noqa: T201
+                time.sleep(_ASK_EVERY)
+                continue
             threading.Thread(target=self._serve, args=(connection,), name="spare-give", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -208,7 +213,7 @@ class Transfer:
                     if time.monotonic() > until:
                         raise ValueError(f"{error}, for {self._deadline:.0f} s") from error
                     self._cancelled.wait(_ASK_EVERY)
-        except (OSError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
+        except Exception as error:  # noqa: BLE001  # told to the main thread: what came is not what a donor gives
             self.error = f"loading the state from {self._address}: {error}"
         finally:
             self._ended.set()

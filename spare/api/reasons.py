@@ -52,6 +52,7 @@ class EventReason(_Named):
     COMPLETED = "Completed", "every step is committed"
     SUSPENDED = "Suspended", "all groups stopped after the same step because they were asked to; it goes on from there"
     RESUMED = "Resumed", "runPolicy.suspend was taken back"
+    BACKEND_FAILED = "BackendFailed", "something could not be written down, or ended; it is tried again until it can"
     QUOTA_EXCEEDED = "QuotaExceeded", "a quota lets too few pods in; it is tried again"
     PODS_NOT_STARTING = "PodsNotStarting", "containers cannot start; the pod and the kubelet's reason are named"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded", "more restarts than runPolicy.backoffLimit allows"

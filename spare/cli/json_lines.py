@@ -1,4 +1,7 @@
-"""A run for machines: one JSON object a line. All but the last have a `type`; the last is the summary."""
+"""A run for machines: one JSON object a line. All but the last have a `type`; the last is the summary.
+
+Who reads too slowly gets a line of type `dropped` in place of those that it missed, and always the last one.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,11 @@ import click
 from spare.cli.outcome import Outcome, finite
 from spare.cli.view import Pace, Run, live_groups
 from spare.coordinator.observe import Event, Snapshot
+
+
+def dropped(lines: int) -> str:
+    """What stands in place of lines that nobody read in time."""
+    return json.dumps({"type": "dropped", "lines": lines})
 
 
 class JsonLines:

@@ -17,8 +17,8 @@ from spare.api.job import SPAReJob
 from spare.api.spec import Scheduler, Spec
 from spare.cli.conduct import Order, conduct, prepare
 from spare.cli.job_file import overrides_of, read_job
-from spare.cli.json_lines import JsonLines
-from spare.cli.lenient import forgive
+from spare.cli.json_lines import JsonLines, dropped
+from spare.cli.lenient import forgive, told_in_words
 from spare.cli.lines import Lines
 from spare.cli.script import Scripted, by_group, reader
 from spare.cli.view import View
@@ -129,7 +129,7 @@ def run(
     the job file, and by default the command itself, start at the job file's folder; `python` is the one that runs this
     program.
     """
-    forgive()
+    forgive(dropped if as_json else told_in_words)
     job = read_job(job_file, overrides)
     _fits_this_machine(job, env)
     script = kill + kill_group + freeze + pause + drain

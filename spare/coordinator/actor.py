@@ -43,6 +43,7 @@ from spare.coordinator.backend import Backend
 from spare.coordinator.link import Events, Identity, Link
 from spare.coordinator.meter import Meter
 from spare.coordinator.observe import Event, Observer, Snapshot
+from spare.coordinator.patience import insist
 from spare.coordinator.snapshot import snapshot_of
 from spare.coordinator.transport import Tcp, Transport
 
@@ -135,7 +136,7 @@ class Coordinator:
         """Run the job to its end, whatever that is. No process of it lives afterwards.
 
         Raises:
-            OSError: a plan could not be recorded.
+            OSError: the backend could not be opened.
         """
         try:
             await self._backend.open(self.emit)
@@ -179,8 +180,8 @@ class Coordinator:
     # --- doing ----------------------------------------------------------------------------------------------
 
     async def _execute(self, actions: Sequence[Action]) -> None:
-        if actions:
-            await self._record()
+        if actions and not await self._record() and not self.state.ended:
+            return  # nobody may be told of a plan that is not written down, and something more urgent has come
         for action in actions:
             match action:
                 case CreateGroup(group):
@@ -248,17 +249,29 @@ class Coordinator:
         every = ((group, pod) for group in groups for pod in range(self._config.pods))
         return [self._links[at] for at in every if at in self._links]
 
-    async def _record(self) -> None:
-        """Write down what a coordinator that comes back must know, if it has changed."""
+    async def _record(self) -> bool:
+        """Write down what a coordinator that comes back must know, if it has changed; whether that is written."""
         plan, kept = self.state.plan, Kept.of(self.state)
         if plan is None or (
             self._recorded is not None and self._recorded[0] == plan.epoch and kept.same(self._recorded[1])
         ):
-            return
-        began = self._clock()
-        await self._backend.record(PLAN_DOCUMENT, document(plan, kept))
+            return True
+        began, text = self._clock(), document(plan, kept)
+        what = f"plan {plan.epoch} could not be written down"
+        if not await insist(what, lambda: self._backend.record(PLAN_DOCUMENT, text), self._troubled, self._hopeless):
+            return False
         self.meter.wrote(self._clock() - began)
         self._recorded = plan.epoch, kept
+        return True
+
+    def _hopeless(self) -> bool:
+        """Whether the job is to end, written down or not."""
+        state, asked = self.state, any(isinstance(signal, Interrupted) for signal in self._inbox)
+        over = self._config.deadline is not None and self._clock() >= state.began + self._config.deadline
+        return asked or over or state.ended
+
+    def _troubled(self, text: str) -> None:
+        self._tell(EventReason.BACKEND_FAILED, text, ())
 
     def _push(self, action: PushPlan) -> None:
         plan = action.plan
@@ -295,7 +308,8 @@ class Coordinator:
         for link in self._of([group]):
             if link.uid == uid:
                 self._parting.append(self._links.pop((group, link.pod)))
-        self._chore(self._backend.let_go(group, uid))
+        what = f"group {group} could not be let go"
+        self._chore(insist(what, lambda: self._backend.let_go(group, uid), self._troubled))
 
     def _delete(self, group: int, uid: str) -> None:
         for link in self._to(group, uid):
@@ -304,7 +318,8 @@ class Coordinator:
             else:
                 del self._links[group, link.pod]
             self._chore(self._hang_up(link))
-        self._chore(self._backend.delete(group, uid))
+        what = f"what is left of group {group} ({uid}) could not be ended"
+        self._chore(insist(what, lambda: self._backend.delete(group, uid), self._troubled))
 
     async def _hang_up(self, link: Link) -> None:
         """Let a removed agent have the plan that says so, if it takes it now."""
@@ -321,7 +336,7 @@ class Coordinator:
         except OSError as error:
             self.emit(AgentNotStarted(group, str(error)))
 
-    def _chore(self, work: Coroutine[None, None, None]) -> None:
+    def _chore(self, work: Coroutine[None, None, object]) -> None:
         """Do something beside the decisions. A bug in it ends the run, loudly."""
 
         async def guarded() -> None:

@@ -12,7 +12,11 @@ Emit = Callable[[Signal], None]
 
 
 class Backend(Protocol):
-    """Starts, watches and ends the agents of one job. Every call is safe to repeat."""
+    """Starts, watches and ends the agents of one job. Every call is safe to repeat.
+
+    What raises OSError is tried again: `create` after the pause of any start that failed, `delete`, `let_go` and
+    `record` until they succeed. A plan that is not recorded is told to nobody.
+    """
 
     async def open(self, emit: Emit) -> None:
         """Start watching. From now on AgentUp, AgentGone and AgentNotStarted reach the inbox through `emit`."""

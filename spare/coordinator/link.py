@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,8 @@ from spare.api import wire
 from spare.control.signal import LinkDown, Report
 from spare.coordinator.backend import Emit
 from spare.coordinator.transport import Channel, Transport
+
+logger = logging.getLogger(__name__)
 
 BACKOFF_FIRST: Final = 0.05
 BACKOFF_MOST: Final = 2.0
@@ -116,6 +119,9 @@ class Link:
                 why = f"no answer within {self._patience:g} s"
             except (OSError, EOFError) as error:
                 why = str(error) or type(error).__name__
+            except Exception as error:  # a bug: told with its place, and survived as a connection that broke
+                logger.exception("the link to group %d, pod %d failed", self.group, self.pod)
+                why = f"a defect of this program, please report it: {error!r}"
             self._events.emit(LinkDown(self.group, self.uid, f"{self.address}: {why}", self.pod))
             await asyncio.sleep(self._backoff)
             self._backoff = min(2 * self._backoff, BACKOFF_MOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -68,12 +69,30 @@ class Verdict:
     faults: int
 
 
+class _Loud(logging.Handler):
+    """What the coordinator survives by telling its log of a defect is a violation here."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(logging.ERROR)
+        self._core = core
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See Handler."""
+        error = record.exc_info[1] if record.exc_info else None
+        self._core.violated(f"{record.getMessage()}: {error!r}")
+
+
+_LOG = logging.getLogger("spare.coordinator")
+
+
 class World:
     """Everything of one run."""
 
     def __init__(self, seed: int, shape: Shape, trace: bool = False) -> None:
         self.core = core = Core(seed, trace)
         self.shape = shape
+        self._loud = _Loud(core)
+        _LOG.addHandler(self._loud)
         self.net = Net(core)
         self.meshes = Meshes(Stores(self.net), shape.groups * shape.micro_batches)
         env = {
@@ -201,6 +220,7 @@ class World:
     def close(self) -> None:
         """Nothing of this run acts any more."""
         self.core.close()
+        _LOG.removeHandler(self._loud)
         for pod in self.site.pods:
             if pod.worker is not None:
                 pod.worker.process.bury()

@@ -233,3 +233,32 @@ def test_a_line_longer_than_any_message_breaks_the_connection() -> None:
             assert isinstance(await told.signals.get(), LinkDown)
 
     run(main())
+
+
+def test_a_defect_is_told_and_survived(caplog: pytest.LogCaptureFixture) -> None:
+    """An error that nobody thought of ends no link in silence: it is logged with its place, and redialled."""
+
+    async def main() -> None:
+        async with linked(lines(HELLO.line())) as (link, told):
+            assert await told.report() == HELLO
+            real, calls = link._transport.connect, []
+
+            async def connect(address: wire.Address) -> Any:
+                calls.append(address)
+                if len(calls) == 1:
+                    raise ZeroDivisionError("nobody thought of this")
+                return await real(address)
+
+            link._transport.connect = connect
+            link._task.cancel()
+            await asyncio.wait({link._task})
+            link.start()
+            while not isinstance(down := await told.signals.get(), LinkDown):
+                pass
+
+            assert "nobody thought of this" in down.error
+            assert await told.report() == HELLO
+
+    run(main())
+    [record] = [each for each in caplog.records if each.name == "spare.coordinator.link"]
+    assert record.exc_info is not None
