@@ -23,7 +23,8 @@ _failed = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs a cluster, and more time than the fast tests have."""
+    """Everything here needs a cluster, and more time than the fast tests have; what breaks nodes comes last."""
+    items.sort(key=lambda item: "nodes" in getattr(item, "fixturenames", ()))
     for item in items:
         if Path(str(item.path)).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.e2e.kubectl import Body, Namespace, wait_for
@@ -117,6 +118,12 @@ def pods_of(namespace: Namespace, job: str, group: int | None = None) -> list[Bo
     if group is not None:
         labels["spare.training/group"] = str(group)
     return [pod for pod in namespace.all("pod", labels) if not pod["metadata"].get("deletionTimestamp")]
+
+
+def suspend(namespace: Namespace, job: str, value: bool) -> None:
+    """Set `runPolicy.suspend`."""
+    change = json.dumps({"spec": {"runPolicy": {"suspend": value}}})
+    namespace.kubectl("patch", "spj", job, "--type=merge", "-p", change)
 
 
 def kill_group(namespace: Namespace, job: str, group: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from spare.api.ledger import Audit, audit
-from tests.e2e.jobs import LEDGERS
+from tests.e2e.jobs import LEDGERS, pods_of, suspend, wait_condition
 from tests.e2e.kubectl import Namespace, call, wait_for
 
 _READ = (
@@ -43,6 +43,14 @@ def check_exact(namespace: Namespace, image: str, *, steps: int, groups: int = 4
     assert (found.steps, found.entries) == (steps, steps * groups * micro_batches), sorted(ledgers)
     assert (found.lost, found.doubled, found.repeated) == (0, 0, 0)
     return found
+
+
+def stop_and_audit(namespace: Namespace, image: str, job: str, groups: int = 4) -> Audit:
+    """Suspend a job, so that all stop after the same step, and audit what they did until then."""
+    suspend(namespace, job, True)
+    done = wait_condition(namespace, job, "Suspended", 120.0)
+    wait_for("its pods to go", lambda: not pods_of(namespace, job), 60.0)
+    return check_exact(namespace, image, steps=done["step"], groups=groups)
 
 
 def _reader(name: str, node: str, image: str, namespace: Namespace) -> dict[str, object]:
