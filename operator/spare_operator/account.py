@@ -57,6 +57,7 @@ def status_of(
         "observed_generation": generation,
         "groups": _groups(state),
         "masked": state.masked,
+        "drained": state.drained,
         "restarts": state.restarts,
         "conditions": _conditions(state, before, now, generation, waits, end),
     }
@@ -69,8 +70,8 @@ def status_of(
             "hosts_left": _hosts_left(state, plan),
             "last_reorder": _last_reorder(state, before, wall, moved),
         }
-        if before.start_time is None:
-            changes["start_time"] = now
+    if before.start_time is None and state.job is not JobState.SUSPENDED:
+        changes["start_time"] = now
     if state.job in (JobState.COMPLETE, JobState.FAILED) and before.completion_time is None:
         changes["completion_time"] = now
     return before.model_copy(update=changes)

@@ -66,6 +66,8 @@ class KubernetesBackend:
         self._told: set[tuple[str, ...]] = set()
         self._up: set[str] = set()
         """Pods (uid) that the coordinator has been told to dial."""
+        self._adopted = False
+        """Whether it has been decided which of the pods that were there at the start belong to the job."""
         self._chosen: dict[int, str] = {}
         self._doomed: set[str] = set()
         """Incarnations that are to go."""
@@ -173,9 +175,10 @@ class KubernetesBackend:
         for uid in before - {seen.uid for seen in listed}:
             if uid in self._seen and await self._really_gone(self._seen[uid]):
                 self._gone(self._seen[uid])
-        if not self._chosen:
+        if not self._adopted:
             self._choose()
-        for seen in listed:
+            self._adopted = True
+        for seen in tuple(self._seen.values()):
             self._tell(seen)
 
     async def _really_gone(self, seen: Seen) -> bool:
@@ -218,6 +221,8 @@ class KubernetesBackend:
 
     def _tell(self, seen: Seen) -> None:
         """Tell what is new of one pod."""
+        if not self._adopted:
+            return  # a watch was faster than the list: until it is known whose pod this is, none is to go
         if self._chosen.get(seen.group) != seen.incarnation and seen.incarnation not in self._leaving:
             self._doomed.add(seen.incarnation)
             self._changed.set()
@@ -228,6 +233,8 @@ class KubernetesBackend:
                 self._once(seen, "exited", Report(self._exited(seen)))
             self._over(seen, f"its pod ended: {seen.ended}")
         elif (why := self._must_go(seen)) is not None:
+            if seen.grace == 0:
+                return  # deleted by force: there is nothing to ask for, and its end follows at once
             if self._known(seen):
                 self._once(seen, "leave", DrainGroup(seen.group, why, seen.grace, uid=seen.incarnation))
             else:

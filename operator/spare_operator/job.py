@@ -110,7 +110,9 @@ class Job:
                 before.conditions, kind, reason=reason, message=message, now=now, generation=generation
             )
             changes: dict[str, object] = {"conditions": conditions, "observed_generation": generation}
-            if kind is not ConditionType.SUSPENDED and before.completion_time is None:
+            if kind is ConditionType.SUSPENDED:
+                changes["start_time"] = None  # it counts anew when it is gone on with
+            elif before.completion_time is None:
                 changes["completion_time"] = now
             return before.model_copy(update=changes)
 

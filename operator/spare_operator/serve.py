@@ -127,5 +127,16 @@ async def _api() -> AsyncIterator[client.ApiClient]:
     except config.ConfigException:
         await config.load_kube_config(client_configuration=configuration)
     configuration.connection_pool_maxsize = 64
-    async with client.ApiClient(configuration) as api:
+    async with api_client(configuration) as api:
         yield api
+
+
+def api_client(configuration: client.Configuration) -> client.ApiClient:
+    """A client that goes the way that the watches go: kopf's looks into no environment, and this one's would.
+
+    It would take proxies from HTTPS_PROXY, and knows of no address ranges in NO_PROXY, so that a cluster's own address
+    would be looked for at the proxy; and passwords from ~/.netrc, in a thread. A kubeconfig's proxy-url is heeded.
+    """
+    api = client.ApiClient(configuration)
+    api.rest_client.pool_manager._trust_env = False  # there is no other way to say so
+    return api

@@ -143,7 +143,7 @@ class Training:
             await asyncio.wait({job, report})
 
     def _time_left(self) -> float | None:
-        """Seconds until activeDeadlineSeconds is over; None without. It counts from the first plan."""
+        """Seconds until activeDeadlineSeconds is over; None without. A suspension ends the count."""
         limit, began = self._policy.active_deadline_seconds, self._record.status.start_time
         if limit is None or began is None:
             return None
@@ -170,9 +170,12 @@ def _members(recorded: str) -> dict[int, str]:
 
 
 def config_of(key: JobKey, spec: Spec) -> Config:
-    """What the job's control is to know. Waiting for pods has no end of its own: quotas and queues may take days."""
+    """What the job's control is to know. Waiting for pods has no end of its own: quotas and queues may take days.
+
+    Nor is the job's deadline the control's: it counts from the status, which outlives operators.
+    """
     redundancy = spec.redundancy
     if redundancy == "auto":
         redundancy = recommended_redundancy(spec.groups, spec.micro_batches)
     config = Config.of(str(key), spec, redundancy)
-    return dataclasses.replace(config, create_backoff=CREATE_BACKOFF, start_timeout=math.inf)
+    return dataclasses.replace(config, create_backoff=CREATE_BACKOFF, start_timeout=math.inf, deadline=None)

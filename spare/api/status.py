@@ -107,9 +107,16 @@ class Status(_Read):
         description="Fewest live hosts that any shard has; at 1 the next loss may be a wipe-out.",
     )
     masked: int = Field(default=0, ge=0, description="Losses of groups that cost neither a restart nor a sample.")
+    drained: int = Field(
+        default=0, ge=0, description="Groups that left in good order because they were asked to; no losses."
+    )
     restarts: int = Field(default=0, ge=0, description="Restarts of all groups from a checkpoint; never reset.")
     last_reorder: LastReorder | None = Field(default=None, description="The last time that work was shared out anew.")
-    start_time: Moment | None = Field(default=None, description="When the first plan was pushed.")
+    start_time: Moment | None = Field(
+        default=None,
+        description="When the job was first taken up, or last after a suspension: runPolicy.activeDeadlineSeconds"
+        " counts from here, as with a Kubernetes Job. Absent while suspended.",
+    )
     completion_time: Moment | None = Field(default=None, description="When the job became Complete or Failed.")
 
     def plain(self) -> dict[str, Any]:

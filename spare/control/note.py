@@ -32,7 +32,7 @@ from spare.control.signal import (
 from spare.control.state import Group, GroupState, Suspicion, UserError
 from spare.control.turn import Turn
 
-LAST_WORDS: Final = wire.Alive | wire.Exited | wire.Refusal | wire.Saved | wire.Unsaved | wire.Unreadable
+LAST_WORDS: Final = wire.Alive | wire.Exited | wire.Leave | wire.Refusal | wire.Saved | wire.Unsaved | wire.Unreadable
 """What a group that is lost may still say: nothing to tell anybody."""
 
 

@@ -64,6 +64,8 @@ class ApiServer:
         self.log: list[tuple[int, str, Key, Body]] = []
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
+        self.slow: dict[str, float] = {}
+        """Seconds that a request takes whose path, with its query, has this in it."""
         self.quota: dict[str, int] = {}
         """Most pods by namespace."""
         self.mute_watches = False
@@ -181,7 +183,7 @@ class ApiServer:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(next((s for part, s in self.slow.items() if part in request.path_qs), 0.001))
         path = request.path
         if request.query.get("watch"):
             return await self._watch(request)

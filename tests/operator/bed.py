@@ -23,7 +23,7 @@ from kubernetes_asyncio import client
 from spare.api import wire
 from spare.control.config import Config
 from spare_operator import names
-from spare_operator.serve import Operator
+from spare_operator.serve import Operator, api_client
 from spare_operator.settings import Settings
 from tests.coordinator.fakes import Agent, Pipe, World
 from tests.operator.api_server import ApiServer, Body
@@ -94,9 +94,7 @@ class Bed:
     def operator(self, **settings: Any) -> Operator:
         """Start one."""
         configuration = client.Configuration(host=self.api.address)
-        api = client.ApiClient(configuration)
-        # It would look for proxies and passwords in threads of its own, and virtual time knows of no thread.
-        api.rest_client.pool_manager._trust_env = False
+        api = api_client(configuration)
         self._apis.append(api)
 
         async def login(**_: Any) -> kopf.ConnectionInfo:

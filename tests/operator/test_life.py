@@ -226,18 +226,25 @@ def test_a_script_that_ended_while_nobody_heard_its_agent_fails_the_job(tmp_path
     run(main)
 
 
-@pytest.mark.slow
-def test_a_job_that_runs_too_long_is_failed(tmp_path: Path) -> None:
-    """activeDeadlineSeconds counts from the first plan."""
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_job_that_takes_too_long_is_failed(tmp_path: Path, starts: bool) -> None:
+    """activeDeadlineSeconds counts from the moment in which it is taken up, pods or not; and over operators."""
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
             bed.steps = 1_000_000
-            await bed.started(job_body(runPolicy={"activeDeadlineSeconds": 60}))
-            took = await bed.until(lambda: bed.condition("Failed")[0] == "True", "it fails", 90.0)
+            if not starts:
+                bed.stuck["job-"] = "ImagePullBackOff"
+            bed.operator()
+            bed.api.put("sparejobs", job_body(runPolicy={"activeDeadlineSeconds": 60}))
+            began = asyncio.get_running_loop().time()
+            await asyncio.sleep(30.0)
+            await bed.kill(bed.operators[0][0])
+            bed.operator()
+            await bed.until(lambda: bed.condition("Failed")[0] == "True", "it fails", 90.0)
 
             assert bed.condition("Failed") == ("True", "DeadlineExceeded")
-            assert 50.0 < took < 65.0
+            assert 55.0 < asyncio.get_running_loop().time() - began < 70.0
 
     run(main)
 

@@ -79,6 +79,46 @@ def test_a_loss_and_its_return_are_four_events_f54(tmp_path: Path) -> None:
     run(main)
 
 
+def test_a_pod_deleted_by_force_is_not_asked_to_leave(tmp_path: Path) -> None:
+    """It has a grace of 0 s when it is seen going, and is gone at once: a loss, told as one (F54)."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed)
+            name = name_of(bed, 1)
+            going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+            bed.stop_delay = 0.2
+            bed.api.patch("pods", NAMESPACE, name, metadata=going)
+            await bed.until(lambda: bed.events("GroupRejoined"), "it is back", 60.0)
+
+            told = [text.partition(":")[0] for text in bed.events()]
+            assert sorted(told[2:]) == ["GroupLost", "GroupRejoined", "PodCreated", "Reordered"]
+
+    run(main)
+
+
+def test_with_too_few_groups_training_waits(tmp_path: Path) -> None:
+    """minGroups: Running is False for that reason while fewer are there; True and Degraded again once enough are."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed, groups=4, redundancy=4, minGroups=3)
+            bed.start_delay = 40.0
+            for group in (1, 2):
+                bed.api.remove("pods", NAMESPACE, name_of(bed, group))
+            await bed.until(lambda: bed.condition("Running") == ("False", "BelowMinGroups"), "it waits", 30.0)
+            step = bed.agent(0).committed
+            await asyncio.sleep(10.0)
+            assert bed.agent(0).committed <= step + 1
+            assert bed.condition("Degraded")[0] != "True"
+            await bed.until(lambda: bed.condition("Running")[0] == "True", "it trains again", 90.0)
+            await bed.until(lambda: bed.agent(0).committed > step + 2, "steps are committed", 30.0)
+
+            assert (bed.status()["masked"], bed.status()["restarts"]) == (2, 0)
+
+    run(main)
+
+
 def test_events_of_a_pod_that_was_replaced_change_nothing_f24(tmp_path: Path) -> None:
     """F24: DELETED and Failed of a former pod, again and late, and a replay of all: epoch and masked stay."""
 

@@ -42,6 +42,51 @@ def test_an_operator_that_comes_back_goes_on_with_the_recorded_plan_f29(tmp_path
     run(main)
 
 
+def test_a_watch_that_is_faster_than_the_list_costs_no_pod(tmp_path: Path) -> None:
+    """The first list takes two seconds, and a watch tells of all pods meanwhile: they are the job's, and stay."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed)
+            pods = incarnations(bed)
+            await bed.kill(bed.operators[0][0])
+            bed.api.slow["job-uid"] = 2.0
+            bed.operator()
+            step, number = bed.agent(0).committed, 0
+            while bed.status()["step"] < step + 5:
+                number += 1
+                assert number < 200, bed.status()
+                for pod in bed.pods():
+                    bed.api.patch("pods", NAMESPACE, pod["metadata"]["name"], status={"seen": number})
+                await asyncio.sleep(0.5)
+            await asyncio.sleep(10.0)
+
+            assert (incarnations(bed), bed.status()["masked"], bed.events("Leaving")) == (pods, 0, [])
+
+    run(main)
+
+
+def test_a_group_that_left_while_no_operator_lived_has_left_in_good_order(tmp_path: Path) -> None:
+    """Let go by a plan, and gone before anybody heard so: drained, not lost, and replaced once."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed)
+            old = name_of(bed, 2)
+            bed.api.remove("pods", NAMESPACE, old, grace=True)
+            await bed.until(lambda: bed.status()["epoch"] == 2, "a plan lets it go", 10.0)
+            await bed.kill(bed.operators[0][0])
+            await bed.until(lambda: ("pods", NAMESPACE, old) not in bed.api.objects, "its pod goes", 60.0)
+            await asyncio.sleep(5.0)
+            bed.operator()
+            await bed.until(lambda: bed.status()["drained"] == 1, "it is known to have left", 60.0)
+            await bed.until(lambda: back(bed, masked=0), "it is replaced", 60.0)
+
+            assert (bed.status()["masked"], bed.status()["drained"]) == (0, 1)
+
+    run(main)
+
+
 @pytest.mark.slow
 def test_a_loss_while_no_operator_lives_is_handled_once_f37(tmp_path: Path) -> None:
     """F37, design section 4, rule 5: it waits; a dying pod of it is adopted by nothing and replaced once."""
