@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## train a small GPT twice, once with two groups killed, and compare the losses
+demo: $(STAMP) ## train a small GPT twice, once with two groups killed that come back, and compare the losses
 	$(BIN)/python examples/gpt/demo.py
 
 .PHONY: test
