@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -29,12 +30,15 @@ def explain_losses(job: SPAReJob, lost: tuple[int, ...], redundancy: int | None,
         click.UsageError: a group that the job has not, or all of them.
     """
     n, m = job.spec.groups, job.spec.micro_batches
-    if not 0 <= lost[0] <= lost[-1] < n or len(lost) == n:
-        raise click.UsageError(f"--lost {','.join(map(str, lost))}: the job has the groups 0 to {n - 1}; one must live")
+    for group in lost:
+        if not 0 <= group < n:
+            raise click.UsageError(f"--lost names group {group}; the job has the groups 0 to {n - 1}")
+    if len(lost) == n:
+        raise click.UsageError(f"--lost names all {n} groups of the job; one has to live for anything to be computed")
     given = redundancy or job.spec.redundancy
     r = given if isinstance(given, int) else recommended_redundancy(n, m)
     if r > n:
-        raise click.UsageError(f"--redundancy {r}: the job has {n} groups")
+        raise click.UsageError(f"--redundancy is {r}; allowed is 1 to groups, {n}")
     placement = place(n, r, job.spec.placement.strategy.value)
     before = healthy(placement, m)
     live = [group for group in range(n) if group not in lost]
@@ -48,8 +52,8 @@ def explain_losses(job: SPAReJob, lost: tuple[int, ...], redundancy: int | None,
         hosts = {shard: placement.hosts(shard) for shard in wiped.shards}
         if as_json:
             return json.dumps({"wipeOut": list(wiped.shards), "hosts": {str(s): list(h) for s, h in hosts.items()}})
-        named = "\n".join(f"  shard {shard} lay on the groups {_list(found)} only" for shard, found in hosts.items())
-        return f"{wiped}\n{named}\nThe job does what spec.onWipeOut says: {job.spec.on_wipe_out.value}."
+        lines = "\n".join(f"  shard {shard} lay on {_counted('group', found)} only" for shard, found in hosts.items())
+        return f"{wiped}\n{lines}\nThe job does what spec.onWipeOut says: {job.spec.on_wipe_out.value}."
     if as_json:
         return json.dumps(_document(before, after, patches, missing), indent=2)
     return "\n".join(_lines(before, after, patches, missing))
@@ -84,7 +88,7 @@ def _why(more: tuple[Range, ...], before: Schedule, after: Reorder) -> str:
     hosts = before.placement.host_table
     lost = sorted({part.shard for part in more if set(hosts[part.shard]) & set(after.left)})
     moved = sorted({part.shard for part in more} - set(lost))
-    reasons = [f"shard {s} lost host {_list(sorted(set(hosts[s]) & set(after.left)))}" for s in lost]
+    reasons = [f"shard {s} lost {_counted('host', sorted(set(hosts[s]) & set(after.left)))}" for s in lost]
     reasons += [f"shard {s} moved to even the loads out" for s in moved]
     return ", ".join(reasons)
 
@@ -98,7 +102,7 @@ def _why_less(group: int, less: tuple[Range, ...], before: Schedule, after: Sche
         if after.counts[shard][layer] < before.counts[shard][layer]:
             fewer.append(shard)
     if fewer:
-        return f"its share of shard {_list(fewer)} is smaller, to even the loads out"
+        return f"its share of {_counted('shard', fewer)} is smaller, to even the loads out"
     return "its share is as large as before, but a shard's micro-batches are counted off in the order of its hosts"
 
 
@@ -130,3 +134,8 @@ def _named(ranges: tuple[Range, ...]) -> str:
 
 def _list(numbers: tuple[int, ...] | list[int]) -> str:
     return ", ".join(map(str, numbers))
+
+
+def _counted(noun: str, numbers: Sequence[int]) -> str:
+    """ "host 3", "hosts 3, 7"."""
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import cProfile
-import csv
-import json
 import os
 import pstats
 from collections.abc import Callable, Iterator, Sequence
@@ -12,20 +10,44 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import process_time
-from typing import Any, Literal, get_args
+from typing import Any, Final, get_args
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from spare.api.spec import MAX_MICRO_BATCHES
+from spare.cli.failure_trace import read_trace
+from spare.cli.quantity import MOST_GROUPS, Duration, Number
+from spare.cli.results import OutFile, folder, read_results, write_csv, write_json, written
 from spare.sim import Level, Setting
 from spare.sim.campaign import Case, Kind, Outcome, Plan, repeat
 from spare.sim.departures import ladder, racks
 from spare.sim.paper_page import page
 from spare.sim.published import MU_UP_TO, depth_table, mu_errors, mu_table, row_of, sweep, table
+from spare.sim.setting import MOST_JITTER, SHAPES
 
 FOLDER = Path("docs/simulation")
+
+TIME = Duration(bare=True)
+
+HEEDED: Final[dict[str, tuple[Kind, ...]]] = {
+    "redundancy": ("replication", "whole", "micro"),
+    "placement": ("whole", "micro"),
+    "aware": ("whole", "micro"),
+    "micro_batches": ("micro",),
+    "fetch": ("micro",),
+    "fetch_seconds": ("micro",),
+    "redo": ("replication",),
+    "each": ("replication",),
+}
+"""Options that only some strategies heed."""
+
+NEEDED: Final = {"fetch_seconds": "fetch", "each": "redo", "scattered": "domains", "aware": "domains",
+                 "join": "replacement"}  # fmt: skip
+"""Options that change nothing without another."""
 
 
 @click.group(context_settings={"show_default": True})
@@ -36,10 +58,10 @@ def simulate() -> None:
 def _shared(command: Callable[..., None]) -> Callable[..., None]:
     """The options of all that simulates."""
     for option in (
-        click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes."),
+        click.option("--workers", type=click.IntRange(1, 1024), default=os.cpu_count() or 1, help="Processes."),
         click.option("--seed", type=int, default=1, help="Seed of the first run; run j has seed + j."),
-        click.option("--runs", type=click.IntRange(1), default=3, help="Runs of each case."),
-        click.option("--steps", type=click.IntRange(1), default=10_000, help="Steps of each run."),
+        click.option("--runs", type=click.IntRange(1, 10_000), default=3, help="Runs of each case."),
+        click.option("--steps", type=click.IntRange(1, 10_000_000), default=10_000, help="Steps of each run."),
     ):
         command = option(command)
     return command
@@ -47,53 +69,66 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
 
 @simulate.command()
 @_shared
-@click.option("--groups", type=click.IntRange(1), default=200, help="N.")
+@click.option("--groups", type=click.IntRange(1, MOST_GROUPS), default=200, help="N.")
 @click.option("-r", "--redundancy", type=click.IntRange(1), default=5, help="Shards per group.")
 @click.option("--strategy", type=click.Choice(get_args(Kind)), default="micro")
 @click.option("--placement", type=click.Choice(["Golomb", "Consecutive"]), help="Default: the strategy's own.")
+@click.option("--micro-batches", type=click.IntRange(1, MAX_MICRO_BATCHES), default=32, help="Per shard (micro).")
 @click.option("--fetch", is_flag=True, help="Fetch a shard that has no host left instead of restarting (micro).")
-@click.option("--compute", type=float, default=64.0, help="Seconds of one shard.")
-@click.option("--reduction", type=float, default=2.0, help="Seconds of an all-reduce.")
-@click.option("--save", type=float, default=60.0, help="Seconds of a save.")
-@click.option("--restart", type=float, default=3600.0, help="Seconds of a restart.")
-@click.option("--mtbf", type=float, default=300.0, help="Mean seconds between failures in the whole job.")
+@click.option("--fetch-time", "fetch_seconds", type=TIME, default="30s", help="Of a fetch; for --fetch.")
+@click.option("--redo", type=Number(0, 100), default=0.0, help="Layers computed again after a failure (replication).")
+@click.option("--each", is_flag=True, help="--redo for each lost group, not once for all of a step (replication).")
+@click.option("--step-time", "--compute", "compute", type=TIME, default="64s", help="Of one shard, no all-reduce.")
+@click.option("--reduce-time", "--reduction", "reduction", type=TIME, default="2s", help="Of an all-reduce.")
+@click.option("--save-time", "--save", "save", type=TIME, default="60s", help="Everybody waits for a save.")
+@click.option("--restart-time", "--restart", "restart", type=TIME, default="1h", help="Of the whole job.")
+@click.option("--period", type=TIME, help="Between the starts of two saves. Default: the best, Tc*.")
+@click.option("--mtbf", type=Duration(above_zero=True, bare=True), default="300s",
+              help="Mean time between failures in the whole job, while all groups live.")  # fmt: skip
 @click.option("--process", type=click.Choice(["exponential", "weibull"]), default="weibull")
-@click.option("--shape", type=float, default=0.78, help="Shape of the Weibull distribution.")
-@click.option("--replacement", type=float, help="Seconds to a replacement. Default: only a restart brings groups back.")
-@click.option("--announced", type=float, default=0.0, help="Share of the losses that a drain notice announces.")
+@click.option("--shape", type=Number(*SHAPES), default=0.78, help="Of the Weibull distribution.")
+@click.option("--constant-rate", is_flag=True, help="Failures do not become rarer as groups go.")
+@click.option("--jitter", type=Number(0, MOST_JITTER), default=0.05, help="Durations are times Normal(1, jitter).")
+@click.option("--replacement", type=TIME, help="To a replacement. Default: only a restart brings groups back.")
+@click.option("--join-time", "join", type=TIME, default="5s", help="Everybody waits for a group that joins.")
+@click.option("--announced", type=Number(0, 1), default=0.0, help="Share of the losses with a drain notice.")
 @click.option(
     "--domain",
     "domains",
-    type=(str, int, float),
+    type=(str, click.IntRange(1), Number(0, 1)),
     metavar="NAME SIZE SHARE",
     multiple=True,
     help="Groups that fail as one: `rack 20 0.05`, or node, zone; SHARE of the failures take a whole one.",
 )
-@click.option("--scattered", is_flag=True, help="Groups lie in their domains in random order.")
-@click.option("--aware", is_flag=True, help="The placement follows the domains (whole, micro).")
+@click.option("--scattered", is_flag=True, help="Groups lie in their domains in random order; for --domain.")
+@click.option("--aware", is_flag=True, help="The placement follows the domains (whole, micro); for --domain.")
 @click.option("--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="CSV with the columns seconds and group (empty: any) in place of a random process.")  # fmt: skip
+              help="CSV with the columns seconds and group (empty: any) in place of a random process; --mtbf then"
+              " sets the period of the saves only.")  # fmt: skip
 @click.option("--profile", is_flag=True, help="Say where the processor's time goes; once more, profiled.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the runs as JSON.")
-@click.option("--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the runs as CSV.")
+@click.option("--json", "json_file", type=OutFile(), help="Write the runs as JSON.")
+@click.option("--csv", "csv_file", type=OutFile(), help="Write the runs as CSV.")
+@click.pass_context
 def run(
-    groups: int, redundancy: int, strategy: Kind, placement: str | None, fetch: bool, mtbf: float,
-    domains: tuple[tuple[str, int, float], ...], aware: bool, trace: Path | None,
-    json_file: Path | None, csv_file: Path | None,
-    steps: int, runs: int, seed: int, workers: int, profile: bool, process: Literal["exponential", "weibull"],
-    **durations: Any,
+    context: click.Context, /, groups: int, redundancy: int, strategy: Kind, mtbf: float,
+    domains: tuple[tuple[str, int, float], ...], trace: Path | None, constant_rate: bool, fetch_seconds: float,
+    json_file: Path | None, csv_file: Path | None, steps: int, runs: int, seed: int, workers: int, profile: bool,
+    **more: Any,
 ) -> None:  # fmt: skip
-    """Simulate one setting and strategy."""
-    options: dict[str, Any] = {"placement": placement} if placement and strategy in ("whole", "micro") else {}
-    options |= {name: True for name, wanted in (("fetch", fetch), ("aware", aware)) if wanted}
+    """Simulate one setting and strategy. Durations are written like 1h30m, 90d, or as seconds."""
+    _refuse_unheeded(context)
+    own = {name: more.pop(name) for name in ("placement", "micro_batches", "fetch", "aware", "redo", "each")}
+    options = {name: value for name, value in own.items() if value and strategy in HEEDED[name]}
     try:
         setting = Setting(
-            groups, steps=steps, between_failures=mtbf, process="trace" if trace else process,
-            levels=tuple(Level(*domain) for domain in domains), trace=read_trace(trace) if trace else (), **durations,
+            groups, steps=steps, between_failures=mtbf, process="trace" if trace else more.pop("process"),
+            levels=tuple(Level(*domain) for domain in domains), trace=read_trace(trace, groups) if trace else (),
+            rate_falls=not constant_rate, fetch=fetch_seconds,
+            **{name: value for name, value in more.items() if name != "process"},
         )  # fmt: skip
-        plan = Plan(strategy, redundancy, options)
+        plan = Plan(strategy, 1 if strategy == "checkpoint" else redundancy, options)
         plan.build(setting)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise click.UsageError(str(error)) from error
     case = Case(strategy, setting, plan, runs)
     started = process_time()
@@ -107,19 +142,40 @@ def run(
             repeat([case], seed)
         click.echo(profile_text(profiler))
     if json_file:
-        document = {"setting": asdict(setting), "plan": asdict(plan), "runs": outcome.to_json()}
-        json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(json_file, {"setting": asdict(setting), "plan": asdict(plan), "runs": outcome.to_json()})
     if csv_file:
         write_csv(csv_file, outcome.to_json())
+
+
+def _refuse_unheeded(context: click.Context) -> None:
+    """Options that would change nothing: whoever gives one expects something of it."""
+    given = {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    spelled = {parameter.name: parameter.opts[-1] for parameter in context.command.params}
+    strategy, process = context.params["strategy"], context.params["process"]
+    for name in sorted(given):
+        if strategy not in HEEDED.get(name, (strategy,)):
+            raise click.UsageError(
+                f"{spelled[name]} has no effect on the strategy {strategy}; it is for {', '.join(HEEDED[name])}"
+            )
+        needed = NEEDED.get(name, "")
+        if needed and needed not in given:
+            raise click.UsageError(f"{spelled[name]} has no effect without {spelled[needed]}")
+        if "trace" in given and name in ("process", "shape", "constant_rate"):
+            raise click.UsageError(f"{spelled[name]} has no effect beside --trace, which says when failures come")
+        if name == "shape" and process != "weibull":
+            raise click.UsageError(f"--shape has no effect on the process {process}; it is for weibull")
 
 
 @simulate.command()
 @_shared
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Folder of the results.")
-@click.option("--trials", type=click.IntRange(2), default=1000, help="Trials of the Monte-Carlo of mu.")
-@click.option("--depth-trials", type=click.IntRange(2), default=8, help="Trials of the Monte-Carlo of the depth.")
+@click.option("--trials", type=click.IntRange(2, 1_000_000), default=1000, help="Trials of the Monte-Carlo of mu.")
+@click.option(
+    "--depth-trials", type=click.IntRange(2, 10_000), default=8, help="Trials of the Monte-Carlo of the depth."
+)
 def paper(steps: int, runs: int, seed: int, workers: int, out: Path, trials: int, depth_trials: int) -> None:
     """The paper's table and figures, its numbers beside ours, and how far each assumption moves them."""
+    folder(out)
     with _bar() as advance:
         outcomes = table(steps, runs, seed, workers, advance("table"))
         swept = sweep(steps, runs, seed, workers, advance("assumptions"))
@@ -145,6 +201,7 @@ def paper(steps: int, runs: int, seed: int, workers: int, out: Path, trials: int
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Folder of the results.")
 def beyond(steps: int, runs: int, seed: int, workers: int, out: Path) -> None:
     """The paper's setting with our departures from the paper switched on one by one; racks that fail as one."""
+    folder(out)
     with _bar() as advance:
         steps_up = ladder(steps, runs, seed, workers, advance("departures"))
         together = racks(steps, runs, seed, workers, advance("racks"))
@@ -159,8 +216,9 @@ def beyond(steps: int, runs: int, seed: int, workers: int, out: Path) -> None:
 
 
 @simulate.command(name="page")
-@click.option("--results", type=click.Path(exists=True, file_okay=False, path_type=Path), default=FOLDER)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("docs/paper.md"))
+@click.option("--results", type=click.Path(exists=True, file_okay=False, path_type=Path), default=FOLDER,
+              help="Folder with paper.json and beyond.json; the pictures go there.")  # fmt: skip
+@click.option("--out", type=OutFile(), default=Path("docs/paper.md"), help="The page.")
 def page_command(results: Path, out: Path) -> None:
     """The page and its pictures, from the results that `paper` and `beyond` wrote. Needs matplotlib."""
     try:
@@ -169,10 +227,19 @@ def page_command(results: Path, out: Path) -> None:
         needed = "pictures need matplotlib (pip install 'spare-training[simulator]')"
         raise click.UsageError(f"{needed}: {error}") from error
 
-    read = {name: json.loads((results / f"{name}.json").read_text(encoding="utf-8")) for name in ("paper", "beyond")}
-    picture_of_paper.draw(read["paper"], read["beyond"], results)
-    folder = os.path.relpath(results, out.parent)
-    out.write_text(page(read["paper"], read["beyond"], folder), encoding="utf-8")
+    paper_results, beyond_results = (read_results(results / f"{name}.json") for name in ("paper", "beyond"))
+    relative = os.path.relpath(results, out.parent)
+    try:
+        text = page(paper_results, beyond_results, relative)
+        with written(results):
+            picture_of_paper.draw(paper_results, beyond_results, results)
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise click.UsageError(
+            f"{results}: paper.json or beyond.json is not what this version writes ({error!r} is missing or wrong);"
+            " run `spare simulate paper` and `spare simulate beyond` again"
+        ) from error
+    with written(out):
+        out.write_text(text, encoding="utf-8")
     click.echo(f"{out} and the pictures in {results} are written")
 
 
@@ -190,32 +257,8 @@ def profile_text(profiler: cProfile.Profile) -> str:
     return "\n".join([f"{total:8.2f} s once more, profiled; of it", *lines])
 
 
-def read_trace(path: Path) -> tuple[tuple[float, int], ...]:
-    """(seconds, group or -1), ascending. Raises click.UsageError naming the line that is wrong."""
-    found = []
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file)
-        if not {"seconds", "group"} <= set(rows.fieldnames or ()):
-            raise click.UsageError(f"{path}: the columns are {rows.fieldnames}; needed are seconds and group")
-        for row in rows:
-            try:
-                found.append((float(row["seconds"]), int(row["group"]) if row["group"] else -1))
-            except ValueError as error:
-                raise click.UsageError(f"{path}, line {rows.line_num}: {error}") from error
-    return tuple(found)
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """One run a line."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def _write(out: Path, name: str, document: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_json(out / f"{name}.json", document)
     write_csv(out / f"{name}.csv", [row for outcome in outcomes for row in outcome.to_json()])
     click.echo(f"{out / name}.json and .csv are written; `spare simulate page` makes the page of them")
 
@@ -250,6 +293,10 @@ def _show(outcomes: Sequence[Outcome], title: str) -> None:
     for outcome in outcomes:
         case, ratio, up = outcome.case, outcome.ratio, outcome.availability
         ratio_text = f"{ratio.mean:.3f}" + (f" ± {ratio.half:.3f}" if ratio.runs > 1 else "")
+        if given_up := sum(not result.complete for result in outcome.results):
+            ratio_text = f"{given_up} of {ratio.runs} given up"
         shown.add_row(case.label, str(case.setting.groups), str(case.plan.redundancy), str(ratio.runs), ratio_text,
                       f"{up.mean:.2%}", f"{outcome.depth.mean:.3f}")  # fmt: skip
     Console().print(shown)
+    if not all(result.complete for outcome in outcomes for result in outcome.results):
+        click.echo("A run is given up when it takes 200 times T0, or restarts 10,000 times without a save between.")

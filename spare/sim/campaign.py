@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+import os
+import signal
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from threading import Thread
 from typing import Any, Literal
 
 from spare.planner import place
@@ -106,10 +111,11 @@ def repeat(cases: Sequence[Case], seed: int, workers: int = 1, progress: Progres
     """
     jobs = [(case.setting, case.plan, seed + number) for case in cases for number in range(case.runs)]
     results: list[Result] = []
-    for result in _all(jobs, workers):
-        results.append(result)
-        if progress is not None:
-            progress(len(results), len(jobs))
+    with closing(_all(jobs, workers)) as arriving:
+        for result in arriving:
+            results.append(result)
+            if progress is not None:
+                progress(len(results), len(jobs))
     outcomes, start = [], 0
     for case in cases:
         outcomes.append(Outcome(case, tuple(results[start : start + case.runs])))
@@ -117,13 +123,33 @@ def repeat(cases: Sequence[Case], seed: int, workers: int = 1, progress: Progres
     return outcomes
 
 
-def _all(jobs: Sequence[tuple[Setting, Plan, int]], workers: int) -> Iterator[Result]:
+def _all(jobs: Sequence[tuple[Setting, Plan, int]], workers: int) -> Generator[Result]:
     if workers == 1:
         yield from map(_one, jobs)
         return
-    # Spawned, not forked: the caller may have threads.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_one, jobs)
+    before = set(multiprocessing.active_children())
+    # Spawned, not forked: the caller may have threads. No more processes than runs.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(jobs)), context, _leave_quietly) as pool:
+        try:
+            yield from pool.map(_one, jobs)
+        except BaseException:  # Ctrl-C, above all: nobody waits for runs whose results are not wanted
+            for worker in set(multiprocessing.active_children()) - before:
+                worker.terminate()
+            raise
+
+
+def _leave_quietly() -> None:
+    """Ctrl-C reaches the workers, too: they go at once. And they go with whoever started them, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        Thread(target=_go_with, args=(parent,), daemon=True).start()
+
+
+def _go_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _one(job: tuple[Setting, Plan, int]) -> Result:

@@ -24,6 +24,10 @@ Progress = Callable[[int], None]
 """Called with the number of steps that are committed; it may go back."""
 
 
+HOPELESS = 10_000
+"""Restarts in a row; a job that gets to a save less often takes 200 times T0 anyhow, if time passes at all."""
+
+
 class TimeRanBackwards(Exception):
     """An event lies in the past: the engine is wrong."""
 
@@ -38,7 +42,8 @@ def run(
         strategy: its state is made fresh first.
         seed: of every draw of this run; equal arguments give equal results.
         progress: called now and then.
-        limit: give up after so many times T0: a job that restarts faster than it trains never ends.
+        limit: give up after so many times T0, or after ``HOPELESS`` restarts without a save between: a job that
+            restarts faster than it trains never ends.
 
     Returns:
         The result; ``complete`` is False if it was given up.
@@ -67,6 +72,7 @@ class _Run:
         self._arrived: list[int] = []
         self._count = dict.fromkeys(("failures", "lost groups", "wipe-outs", "saves", "joins", "fetches"), 0)
         self._depths = self._live_sum = self._patch_layers = 0.0
+        self._in_vain = 0  # restarts since the last save
         self._done = 0  # steps done, those done again included
         self._failing = self._failures.gap()
         expected = max(1.0, strategy.masked) * setting.between_failures
@@ -77,7 +83,7 @@ class _Run:
     def to_the_end(self, progress: Progress | None, limit: float) -> Result:
         self._strategy.fresh()
         end = limit * self._setting.ideal
-        while self._step < self._setting.steps and self._now < end:
+        while self._step < self._setting.steps and self._now < end and self._in_vain < HOPELESS:
             try:
                 self._boundary()
                 self._one_step()
@@ -128,6 +134,7 @@ class _Run:
         self._account.keep()
         self._saved_step, self._last_save = self._step, started
         self._count["saves"] += 1
+        self._in_vain = 0
 
     def _one_step(self) -> None:
         """Compute, and as often as something fails: regroup, patch, reduce again."""
@@ -186,6 +193,7 @@ class _Run:
         """Back to the last save, with everybody."""
         self._account.roll_back()
         self._count["wipe-outs"] += 1
+        self._in_vain += 1
         length = self._long(self._setting.restart)
         self._account.add("restart", length)
         self._account.keep()

@@ -59,6 +59,53 @@ def depths_whole(placement: Placement, trials: int, seed: int) -> list[float]:
     return found
 
 
+def least_depth_by_arcs(redundancy: int, alive: Sequence[bool], start: int = 1) -> int:
+    """The least S on consecutive stacks: what no order of the stacks can do better than.
+
+    L shards in a row lie on L + r - 1 groups in a row. If more than S shards come on each of these that lives, S layers
+    are not enough; if no such row exists they are, by Hall's theorem, because hosts of a shard are neighbours. A row
+    that breaks the rule is one whose sum of 1 - S * alive exceeds r - 1, so the largest sum of a row decides.
+
+    Args:
+        redundancy: r.
+        alive: shape (N,), whether each group lives.
+        start: an S that is known to be needed.
+
+    Raises:
+        ValueError: not even all r layers are enough, so a shard has no host that lives.
+    """
+    depth = start
+    while depth * sum(alive) < len(alive) or _largest_row([1 - depth * each for each in alive]) > redundancy - 1:
+        if depth == redundancy:
+            raise ValueError(f"{sum(alive)} live groups with all {redundancy} layers do not cover the shards")
+        depth += 1
+    return depth
+
+
+def _largest_row(values: Sequence[int]) -> int:
+    """The largest sum of neighbours on a ring; 0 for none (Kadane; a row past the end leaves out a least one)."""
+    most = high = least = low = 0
+    for value in values:
+        high, low = max(0, high + value), min(0, low + value)
+        most, least = max(most, high), min(least, low)
+    return max(most, sum(values) - least)
+
+
+def depths_by_arcs(groups: int, redundancy: int, trials: int, seed: int) -> list[float]:
+    """As ``depths_whole`` on consecutive stacks, in the same trials, with the least S that is possible."""
+    placement, rng, found = place(groups, redundancy, "Consecutive"), Random(seed), list[float]()
+    for _ in range(trials):
+        order = rng.sample(range(groups), groups)
+        moment = {group: number for number, group in enumerate(order)}
+        lost = failures_to_wipe_out(placement, [moment[group] for group in range(groups)])
+        alive, depths = [True] * groups, [1]
+        for group in order[: lost - 1]:
+            alive[group] = False
+            depths.append(least_depth_by_arcs(redundancy, alive, depths[-1]))
+        found.append(sum(depths) / len(depths))
+    return found
+
+
 def depths_micro(placement: Placement, micro_batches: int, trials: int, seed: int) -> list[float]:
     """As ``depths_whole``, with micro-batches."""
     rng, found = Random(seed), list[float]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,12 @@ from spare.sim.failures import Level
 
 Process = Literal["exponential", "weibull", "trace"]
 Notice = Literal["reduction", "at once"]
+
+SHAPES = (0.1, 100.0)
+"""Shapes of Weibull's distribution between which its mean can be computed, and means something."""
+
+MOST_JITTER = 0.5
+"""Above it a good part of Normal(1, jitter) would be below 0, and cut off there."""
 
 GPUS = 600_000
 """All GPUs of the paper's system, whatever the number of groups."""
@@ -66,20 +73,37 @@ class Setting:
     period: float | None = None
 
     def __post_init__(self) -> None:
-        positive = ("groups", "gpus_per_group", "steps", "between_failures", "shape")
-        durations = ("compute", "reduction", "shrink", "controller", "save", "restart", "jitter", "join", "fetch")
-        for name in positive:
+        for name in ("groups", "gpus_per_group", "steps", "between_failures"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed is above 0")
-        for name in (*durations, *(name for name in ("replacement", "period") if getattr(self, name) is not None)):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; allowed is 0 or more")
-        if not 0 <= self.announced <= 1:
-            raise ValueError(f"announced is {self.announced}; allowed is 0 to 1")
-        if sum(level.share for level in self.levels) > 1 or any(level.share < 0 for level in self.levels):
-            raise ValueError("levels have shares that are below 0 or sum to more than 1")
-        if list(self.trace) != sorted(self.trace) or any(not -1 <= g < self.groups for _, g in self.trace):
-            raise ValueError(f"trace is not ascending, or names a group outside 0 to {self.groups - 1}")
+        for name in ("compute", "reduction", "shrink", "controller", "save", "restart", "join", "fetch"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed is 0 seconds or more, and not infinite")
+        for name in ("replacement", "period"):
+            if getattr(self, name) is not None and not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed is 0 seconds or more")
+        for name, (least, most) in {"shape": SHAPES, "jitter": (0, MOST_JITTER), "announced": (0, 1)}.items():
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed is {least} to {most}")
+        if not self.compute + self.reduction > 0:
+            raise ValueError("compute and reduction are both 0; one of them has to take time")
+        self._check_failures()
+
+    def _check_failures(self) -> None:
+        for level in self.levels:
+            if level.size < 1 or not 0 <= level.share <= 1:
+                raise ValueError(f"the level {level.name} has size {level.size} and share {level.share}; allowed is"
+                                 " a size of 1 or more and a share of 0 to 1")  # fmt: skip
+        if sum(level.share for level in self.levels) > 1 + 1e-9:
+            raise ValueError(
+                f"levels have shares that sum to {sum(level.share for level in self.levels)}; allowed is 1"
+            )
+        times = [time for time, _ in self.trace]
+        if times != sorted(times) or not all(0 <= time < math.inf for time in times):
+            raise ValueError("trace is not ascending from 0 up")
+        for _, group in self.trace:
+            if not -1 <= group < self.groups:
+                raise ValueError(f"trace names group {group}; allowed is 0 to {self.groups - 1}, or -1 for any")
 
     @property
     def ideal(self) -> float:

@@ -108,34 +108,121 @@ def test_a_wipe_out_is_explained(tmp_path: Path) -> None:
     assert all(sorted(hosts) == [0, 1] for hosts in document["hosts"].values())
 
 
+HOUR = ("--groups", "4", "--mtbf", "1h")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["--mtbf", "1h"], "--groups or a JOB_FILE is needed"),
         (["--groups", "4"], "exactly one of --mtbf-gpu, --mtbf, --mtbf-node is needed; 0 are given"),
-        (["--groups", "4", "--mtbf", "1h", "--mtbf-gpu", "1h"], "2 are given"),
-        (["--groups", "4", "--mtbf", "0s"], "between_failures is 0.0"),
+        ([*HOUR, "--mtbf-gpu", "1h"], "2 are given"),
+        ([*HOUR, "--gpus-per-node", "4"], "--gpus-per-node has no effect without --mtbf-node"),
+        (["--groups", "0", "--mtbf", "1h"], "0 is not in the range 1<=x<=10000"),
+        (["--groups", "10001", "--mtbf", "1h"], "10001 is not in the range 1<=x<=10000"),
+        (["--groups", "4", "--mtbf", "0s"], "'--mtbf': '0s' is out of range; allowed is more than 0s, up to 1000000d"),
+        (["--groups", "4", "--mtbf", "1000001d"], "'1000001d' is out of range"),
         (["--groups", "4", "--mtbf", "5"], "needs a unit"),
         (["--groups", "4", "--mtbf", "xd"], "days are written like 90d"),
-        (["--groups", "4", "--mtbf", "1h", "--shard-size", "3 lots"], "is not a size such as 20GB"),
-        (["--groups", "4", "--mtbf", "1h", "--redundancy", "9"], "redundancy 9 is none of those worth a try"),
+        (["--groups", "4", "--mtbf", "nand"], "days are written like 90d"),
+        (["--groups", "4", "--mtbf=-3d"], "days are written like 90d"),
+        (["--groups", "4", "--mtbf", "1e308d"], "days are written like 90d"),
+        ([*HOUR, "--step-time", "0s"], "'--step-time': '0s' is out of range"),
+        ([*HOUR, "--shard-size", "3 lots"], "'--shard-size': '3 lots' is not a size such as 20GB"),
+        ([*HOUR, "--shard-size", "nanGB"], "'nanGB' is not a size"),
+        ([*HOUR, "--shard-size=-3GB"], "'-3GB' is not a size"),
+        ([*HOUR, "--shard-size", "9999999PB"], "allowed is 0B to 1000000PB"),
+        ([*HOUR, "--micro-batches", "1025"], "1025 is not in the range 1<=x<=1024"),
+        ([*HOUR, "--redundancy", "9"], "redundancy is 9; allowed is 1 to groups, 4"),
+        ([*HOUR, "--plot", "/nowhere/plan.png"], "there is no folder '/nowhere'"),
+        ([*HOUR, "--plot", "plan.txt"], "'plan.txt': the name has to end in .png"),
+        ([*HOUR, "--plot", "-", "-o", "json"], "--plot - would not be JSON"),
+        (["--groups", "1", "--mtbf", "1h", "--plot", "one.png"], "nothing to draw"),
         (["--explain", "--lost", "1"], "--explain needs a JOB_FILE"),
         (["--lost", "1,x"], "'1,x' is not a list of groups"),
+        (["--lost", ","], "',' is not a list of groups"),
+        (["--lost=-1"], "'-1' is not a list of groups"),
+        (["--lost", "3,7,3"], "'3,7,3' names group 3 twice"),
     ],
 )
 def test_wrong_questions_are_refused(arguments: list[str], complaint: str) -> None:
-    """With what is missing or wrong."""
+    """With what is missing or wrong, and what is allowed."""
     result = spare("plan", *arguments)
 
     assert result.exit_code == 2
     assert complaint in result.output
 
 
-def test_groups_that_the_job_has_not_cannot_be_lost(tmp_path: Path) -> None:
-    """Nor all of them; nor is more redundancy than groups possible; nor are groups said twice."""
-    job = job_file(tmp_path, groups=4, redundancy=2)
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--explain", "--lost", "9"], "--lost names group 9; the job has the groups 0 to 3"),
+        (["--explain", "--lost", "0,1,2,3"], "--lost names all 4 groups"),
+        (["--explain", "--lost", "1", "--redundancy", "5"], "--redundancy is 5; allowed is 1 to groups, 4"),
+        (["--explain", "--lost", "1", "--mtbf", "1h"], "--mtbf has no effect beside --explain"),
+        (["--groups", "4", "--mtbf", "1h"], "--groups and a JOB_FILE: the file says spec.groups itself"),
+        (["--micro-batches", "4", "--mtbf", "1h"], "the file says spec.microBatches itself"),
+        (["--gpus-per-group", "4", "--mtbf", "1h"], "the file says spec.podsPerGroup times spec.procPerPod itself"),
+        (["--redundancy", "5", "--mtbf", "1h"], "redundancy is 5; allowed is 1 to groups, 4"),
+    ],
+)
+def test_what_the_job_file_contradicts_is_refused(tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    """Groups that the job has not, or all of them; numbers that the file says itself; options that change nothing."""
+    result = spare("plan", job_file(tmp_path, groups=4, redundancy=2), *arguments)
 
-    assert "the job has the groups 0 to 3" in spare("plan", "--explain", job, "--lost", "9").output
-    assert "one must live" in spare("plan", "--explain", job, "--lost", "0,1,2,3").output
-    assert "the job has 4 groups" in spare("plan", "--explain", job, "--lost", "1", "--redundancy", "5").output
-    assert "the file says spec.groups itself" in spare("plan", job, "--groups", "4", "--mtbf", "1h").output
+    assert result.exit_code == 2
+    assert complaint in result.output
+
+
+def test_a_period_has_to_be_longer_than_a_save(tmp_path: Path) -> None:
+    """Both are named, the one by its place in the file, the other by its option."""
+    job = job_file(tmp_path, checkpoint={"path": "/tmp/x", "period": "30s"})
+
+    result = spare("plan", job, "--mtbf", "1h")
+
+    assert result.exit_code == 2
+    assert "spec.checkpoint.period is 30 s; allowed is more than --save-time, 60 s" in result.output
+
+
+def test_the_files_own_redundancy_and_placement_are_shown(tmp_path: Path) -> None:
+    """However large the one is; and of the other it is said that the formulas are not for it."""
+    job = job_file(tmp_path, groups=8, redundancy=8, placement={"strategy": "Consecutive"})
+
+    text, document = (spare("plan", job, "--mtbf", "1h", *more).output for more in ((), ("-o", "json")))
+
+    assert "Consecutive, offsets 0, 1, 2, 3, 4, 5, 6, 7" in text
+    assert "Consecutive stacks are deeper" in text
+    assert json.loads(document)["shown"]["redundancy"] == 8
+    assert json.loads(document)["shown"]["masked"] == 7
+
+
+def test_a_job_that_never_ends_is_said_to() -> None:
+    """No redundancy helps against a failure in a millisecond; as JSON it is null, not infinity."""
+    hopeless = ("plan", "--groups", "4", "--mtbf", "1ms")
+
+    assert "never done: failures come too fast" in spare(*hopeless).output
+    assert json.loads(spare(*hopeless, "-o", "json").output)["shown"]["time"] is None
+
+
+def test_days_and_hours_may_be_mixed() -> None:
+    """1d12h is 36 hours."""
+    document = json.loads(spare("plan", "--groups", "4", "--mtbf", "1d12h", "-o", "json").output)
+
+    assert document["job"]["between_failures"] == 36 * 3600
+
+
+def test_table_and_json_say_the_same() -> None:
+    """Each line of the table is a choice, in its rounding; and the cost is all GPUs for all of the time."""
+    arguments = ("plan", "--groups", "64", "--gpus-per-group", "8", "--mtbf", "6h", "--shard-size", "20GB")
+
+    text, document = spare(*arguments).output, json.loads(spare(*arguments, "-o", "json").output)
+
+    lines = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│")]
+    assert len(lines) == len(document["choices"])
+    for cells, choice in zip(lines, document["choices"], strict=True):
+        strategy, r, depth, masked, _, ratio, _, hours, data = (cell.strip() for cell in cells)
+        assert (strategy, int(r), depth) == (choice["strategy"], choice["redundancy"], f"{choice['depth']:.3f}")
+        assert float(masked) == pytest.approx(choice["masked"], rel=5e-3)
+        assert ratio == f"{choice['ratio']:.3f}"
+        assert float(hours.replace(",", "")) == pytest.approx(64 * 8 * choice["time"] / 3600, rel=5e-3)
+        assert data == f"{20 * choice['redundancy']} GB"

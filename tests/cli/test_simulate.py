@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -41,12 +46,19 @@ def test_a_trace_replaces_the_random_process(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("time,who\n1,2\n", "needed are seconds and group"),
-        ("seconds,group\n1,2\nsoon,2\n", "line 3"),
-        ("seconds,group\n9,2\n1,2\n", "not ascending"),
+        ("", "the columns are missing"),
+        ("seconds;group\n1;2\n", "the columns are seconds;group"),
+        ("seconds,group\n1,2\nsoon,2\n", "line 3: seconds is 'soon'; allowed is a number from 0 up"),
+        ("seconds,group\nnan,2\n", "line 2: seconds is 'nan'"),
+        ("seconds,group\n-5,2\n", "line 2: seconds is '-5'"),
+        ("seconds,group\n5,12\n", "line 2: group is '12'; allowed is 0 to 11, or nothing for any group"),
+        ("seconds,group\n5,-1\n", "line 2: group is '-1'"),
+        ("seconds,group\n5,1,7\n", "line 2: 3 fields"),
+        ("seconds,group\n9,2\n1,2\n", "line 3: seconds are 1 after 9; they must ascend"),
     ],
 )
 def test_a_wrong_trace_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
-    """With its line where there is one."""
+    """With its line where there is one, the value and what may stand there."""
     (tmp_path / "trace.csv").write_text(text)
 
     result = spare(*SMALL, "--trace", tmp_path / "trace.csv")
@@ -55,17 +67,124 @@ def test_a_wrong_trace_is_refused(tmp_path: Path, text: str, complaint: str) -> 
     assert complaint in result.output
 
 
-def test_wrong_settings_are_usage_errors() -> None:
-    """More hosts than groups; fetch for a strategy that has none."""
-    assert spare(*SMALL, "-r", "20").exit_code == 2
-    assert spare(*SMALL, "--strategy", "whole", "--fetch").exit_code == 2
-    assert spare(*SMALL, "--domain", "rack", "3", "1.5").exit_code == 2
+def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """An executable, say; and what another program saved with a mark of its encoding is read."""
+    trace = tmp_path / "trace.csv"
+    trace.write_bytes(b"seconds,group\n\xff\xfe,1\n")
+    assert "is no text in UTF-8" in spare(*SMALL, "--trace", trace).output
+
+    trace.write_bytes(b"\xef\xbb\xbfgroup, seconds\r\n1, 5\r\n\r\n2, 5\r\n")
+    assert spare(*SMALL, "--trace", trace).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["-r", "20"], "redundancy is 20; allowed is 1 to groups, 12"),
+        (["--groups", "100000000"], "is not in the range 1<=x<=10000"),
+        (["--compute", "inf"], "'inf': a duration is written like"),
+        (["--compute", "1e308"], "'1e308' is out of range"),
+        (["--compute", "0", "--reduction", "0"], "compute and reduction are both 0"),
+        (["--mtbf", "0"], "'--mtbf': '0' is out of range; allowed is more than 0s"),
+        (["--shape", "1e-300"], "'--shape': '1e-300' is no number from 0.1 to 100"),
+        (["--announced", "nan"], "'nan' is no number from 0 to 1"),
+        (["--domain", "rack", "3", "1.5"], "'1.5' is no number from 0 to 1"),
+        (["--domain", "rack", "0", "0.5"], "0 is not in the range x>=1"),
+        (["--domain", "rack", "3", "0.6", "--domain", "zone", "6", "0.6"], "shares that sum to 1.2"),
+        (["--strategy", "whole", "--fetch"], "--fetch has no effect on the strategy whole; it is for micro"),
+        (["--strategy", "checkpoint"], "--redundancy has no effect on the strategy checkpoint"),
+        (["--redo", "1"], "--redo has no effect on the strategy micro; it is for replication"),
+        (["--aware"], "--aware has no effect without --domain"),
+        (["--fetch-time", "3s"], "--fetch-time has no effect without --fetch"),
+        (["--process", "exponential", "--shape", "1"], "--shape has no effect on the process exponential"),
+        (["--json", "/nowhere/runs.json"], "'--json': '/nowhere/runs.json': there is no folder '/nowhere'"),
+    ],
+)
+def test_wrong_settings_are_usage_errors(arguments: list[str], complaint: str) -> None:
+    """With the option, the value and what is allowed; and whatever would change nothing."""
+    result = spare(*SMALL, *arguments)
+
+    assert result.exit_code == 2
+    assert complaint in result.output
+
+
+def test_a_run_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    """The table says so, and JSON has null where there is no end."""
+    hopeless = ("--mtbf", "1e-300", "--restart", "0s", "--jitter", "0")
+
+    result = spare(*SMALL, *hopeless, "--json", tmp_path / "runs.json")
+
+    assert result.exit_code == 0, result.output
+    assert "2 of 2 given" in result.output
+    document = json.loads((tmp_path / "runs.json").read_text(), parse_constant=pytest.fail)
+    assert [run["ratio"] for run in document["runs"]] == [None, None]
+
+
+def test_assumptions_may_be_changed(tmp_path: Path) -> None:
+    """Each of them is an option, and arrives."""
+    changed = ("--micro-batches", "8", "--period", "20m", "--jitter", "0", "--constant-rate", "--replacement", "10m",
+               "--join-time", "7s", "--step-time", "30s", "--fetch", "--fetch-time", "9")  # fmt: skip
+
+    result = spare(*SMALL, *changed, "--json", tmp_path / "runs.json")
+
+    assert result.exit_code == 0, result.output
+    document = json.loads((tmp_path / "runs.json").read_text())
+    expected = {
+        "period": 1200,
+        "jitter": 0,
+        "rate_falls": False,
+        "replacement": 600,
+        "join": 7,
+        "compute": 30,
+        "fetch": 9,
+    }
+    assert expected.items() <= document["setting"].items()
+    assert document["plan"]["options"] == {"micro_batches": 8, "fetch": True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_ctrl_c_ends_all_processes_at_once(tmp_path: Path, whole_group: bool) -> None:
+    """From the terminal it reaches the workers, too; from elsewhere only the one that waits for them."""
+    command = [sys.executable, "-c", "from spare.cli.main import main; main()", "simulate", "run", "--groups", "200"]
+    with (tmp_path / "errors").open("w") as errors, subprocess.Popen(
+        [*command, "--runs", "4", "--workers", "2", "--steps", "1000000"],
+        stderr=errors, stdout=subprocess.DEVNULL, start_new_session=True,
+    ) as process:  # fmt: skip
+        time.sleep(8)
+        (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+        code = process.wait(timeout=30)
+
+    assert code == 130
+    assert (tmp_path / "errors").read_text() == "spare: Ctrl-C\n"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", '{"parameters": {}}'])
+def test_results_of_another_kind_make_no_page(tmp_path: Path, text: str) -> None:
+    """Missing, no JSON, or without what the page needs: said in a line, and nothing is written."""
+    pytest.importorskip("matplotlib")
+    if text:
+        for name in ("paper", "beyond"):
+            (tmp_path / f"{name}.json").write_text(text)
+
+    result = spare("simulate", "page", "--results", tmp_path, "--out", tmp_path / "paper.md")
+
+    assert result.exit_code == 2
+    assert str(tmp_path) in result.output
+    assert not (tmp_path / "paper.md").exists()
 
 
 @pytest.mark.parametrize("strategy", ["checkpoint", "replication", "whole"])
 def test_the_other_strategies_run_too(strategy: str) -> None:
     """With racks that fail as one."""
-    assert spare(*SMALL, "--strategy", strategy, "--domain", "rack", "3", "0.1", "--mtbf", "5000").exit_code == 0
+    r = () if strategy == "checkpoint" else ("-r", "3")
+    small = [argument for argument in SMALL if argument not in ("-r", "3")]
+
+    result = spare(*small, *r, "--strategy", strategy, "--domain", "rack", "3", "0.1", "--mtbf", "5000")
+
+    assert result.exit_code == 0, result.output
 
 
 def test_domains_may_be_followed() -> None:

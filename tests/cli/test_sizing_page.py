@@ -36,5 +36,5 @@ def test_the_page_shows_what_the_commands_print(monkeypatch: pytest.MonkeyPatch)
     """Every block, run in the root."""
     monkeypatch.chdir(ROOT)
 
-    assert PAGE.read_text().count("```console") == 3
+    assert PAGE.read_text().count("```console") == 4
     assert refreshed(PAGE.read_text()) == PAGE.read_text()

@@ -9,7 +9,16 @@ import pytest
 
 from spare.planner import masked_mean, mean_depth, place
 from spare.sim import Replicated, Setting, WholeShards, estimate, run
-from spare.sim.masking import depths_micro, depths_whole, failures_to_wipe_out, independent, masked, mean_bound
+from spare.sim.masking import (
+    depths_by_arcs,
+    depths_micro,
+    depths_whole,
+    failures_to_wipe_out,
+    independent,
+    least_depth_by_arcs,
+    masked,
+    mean_bound,
+)
 
 CALM = 1e15
 
@@ -90,6 +99,23 @@ def test_the_mean_depth_is_within_four_per_cent_of_monte_carlo() -> None:
     assert mean_depth(200, 9) == pytest.approx(mean_bound(200, counts), rel=0.04)
     assert mean_depth(200, 9) == pytest.approx(statistics.fmean(depths_whole(placement, 4, 1)), rel=0.04)
     assert mean_depth(200, 9, 32) == pytest.approx(statistics.fmean(depths_micro(placement, 32, 4, 1)), rel=0.04)
+
+
+@pytest.mark.parametrize(("groups", "redundancy"), [(5, 2), (12, 3), (20, 4), (40, 5), (60, 6)])
+def test_on_consecutive_stacks_the_scheduler_is_as_shallow_as_can_be(groups: int, redundancy: int) -> None:
+    """Hall's bound over stretches of neighbours, computed without the scheduler, in the same trials."""
+    consecutive = place(groups, redundancy, "Consecutive")
+
+    assert depths_whole(consecutive, 6, 3) == depths_by_arcs(groups, redundancy, 6, 3)
+
+
+def test_the_least_depth_by_hand() -> None:
+    """Three of six groups in a row are gone, r = 4: their shards and the next lie on few, the others have room."""
+    assert least_depth_by_arcs(2, [True] * 6) == 1
+    assert least_depth_by_arcs(2, [True, False, True, True, True, True]) == 2
+    assert least_depth_by_arcs(4, [False, False, False, True, True, True]) == 2
+    with pytest.raises(ValueError, match="1 live groups with all 4 layers do not cover"):
+        least_depth_by_arcs(4, [False, False, False, True, False, False])
 
 
 def test_a_shard_dies_with_its_last_host() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import time
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,36 @@ def test_a_job_that_cannot_progress_is_given_up() -> None:
     assert result.total >= 5 * setting.ideal
 
 
+def test_a_job_in_which_no_time_passes_is_given_up() -> None:
+    """Restarts that take nothing, failures without a pause: 200 times T0 never comes."""
+    setting = Setting(2, steps=5, between_failures=1e-300, restart=0.0, jitter=0.0)
+
+    result = run(setting, Replicated(2, 1), 1)
+
+    assert not result.complete
+    assert result.counts["wipe-outs"] == 10_000
+
+
+def test_interrupted_runs_leave_no_process_behind() -> None:
+    """Whatever ends the parent's wait ends the workers, too, though their runs would take minutes."""
+    cases = [Case("long", Setting(60, steps=10_000_000, replacement=60.0), Plan("micro", 4), 1),
+             Case("short", Setting(8, steps=5), Plan("micro", 3), 1)]  # fmt: skip
+
+    class Enough(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        raise Enough
+
+    before = set(multiprocessing.active_children())
+    began = time.monotonic()
+    with pytest.raises(Enough):
+        repeat([cases[1], cases[0]], 1, 2, stop)
+
+    assert set(multiprocessing.active_children()) <= before
+    assert time.monotonic() - began < 60
+
+
 def test_results_do_not_depend_on_the_number_of_processes() -> None:
     """Two workers, one worker: equal."""
     cases = [Case("a", Setting(8, steps=50), Plan("micro", 3), 2), Case("b", Setting(8, steps=50), Plan("whole", 3), 1)]
@@ -184,9 +216,17 @@ def test_results_do_not_depend_on_the_number_of_processes() -> None:
         ({"save": -1.0}, "save is -1.0"),
         ({"replacement": -1.0}, "replacement is -1.0"),
         ({"announced": 2.0}, "announced is 2.0"),
-        ({"levels": (Level("rack", 2, 0.7), Level("zone", 4, 0.7))}, "levels have shares"),
+        ({"levels": (Level("rack", 2, 0.7), Level("zone", 4, 0.7))}, "levels have shares that sum to 1.4"),
+        ({"levels": (Level("rack", 0, 0.1),)}, "rack has size 0"),
+        ({"levels": (Level("rack", 3, float("nan")),)}, "share nan"),
+        ({"compute": float("inf")}, "compute is inf"),
+        ({"compute": 0.0, "reduction": 0.0}, "both 0"),
+        ({"shape": 0.001}, "shape is 0.001; allowed is 0.1 to 100"),
+        ({"jitter": 2.0}, "jitter is 2.0"),
         ({"trace": ((2.0, 1), (1.0, 1))}, "trace is not ascending"),
-        ({"trace": ((2.0, 9),)}, "outside 0 to 7"),
+        ({"trace": ((float("nan"), 1),)}, "trace is not ascending"),
+        ({"trace": ((-1.0, 1),)}, "trace is not ascending"),
+        ({"trace": ((2.0, 9),)}, "names group 9; allowed is 0 to 7"),
     ],
 )
 def test_wrong_settings_are_refused(changes: dict[str, Any], complaint: str) -> None:

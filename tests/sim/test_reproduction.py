@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 
 import pytest
 
 from spare.planner import place
-from spare.sim import MicroBatches, Replicated, WholeShards, run
+from spare.sim import MicroBatches, Replicated, Setting, WholeShards, run
+from spare.sim.masking import masked
 from spare.sim.published import REPLICATION, SPARE
 from spare.sim.setting import paper_setting
-from spare.sim.sizing import Job, away, checkpoint_only, choices, failures_to_wipe_out, micro, recommended
+from spare.sim.sizing import (
+    Job,
+    checkpoint_only,
+    choices,
+    failures_to_wipe_out,
+    micro,
+    recommended,
+    survival,
+    time_shares,
+)
 
 JOB = Job(200, compute=64, reduction=2, between_failures=300, restart=3600, micro_batches=32)
 
@@ -76,11 +87,74 @@ def test_wipe_outs_under_replacement_are_as_rare_as_the_formula_says() -> None:
     assert failures_to_wipe_out(job, 3) == pytest.approx(measured, rel=0.35)
 
 
-def test_probabilities_of_being_away_sum_to_one() -> None:
-    """Also for so many away that the tail lies on N - 1."""
-    assert sum(away(replace(JOB, replacement=600.0))) == pytest.approx(1)
-    assert sum(away(Job(4, between_failures=1, replacement=100))) == pytest.approx(1)
-    assert away(Job(4))[0] == 1
+@pytest.mark.parametrize(("groups", "redundancy"), [(2, 2), (4, 2), (8, 3), (8, 8), (16, 4), (64, 2), (200, 5)])
+def test_failures_to_a_wipe_out_are_those_of_monte_carlo(groups: int, redundancy: int) -> None:
+    """For few groups, too, where the paper's mu is the limit of many: two groups that host all outlive one loss."""
+    measured = statistics.fmean(masked(place(groups, redundancy), 1500, 1))
+
+    assert failures_to_wipe_out(Job(groups), redundancy) == pytest.approx(measured, rel=0.04)
+    assert sum(survival(groups, redundancy)) == failures_to_wipe_out(Job(groups), redundancy)
+
+
+@pytest.mark.parametrize(
+    ("groups", "redundancy", "between_failures", "replacement"),
+    [
+        (2, 2, 3600.0, None),
+        (8, 3, 3600.0, None),
+        (8, 6, 3600.0, None),
+        (8, 3, 3600.0, 1800.0),
+        (8, 3, 3600.0, 72_000.0),  # replacements that come after the wipe-out
+        (64, 9, 86_400.0, None),  # two failures in the whole work: far from a wipe-out
+    ],
+)
+def test_small_and_calm_jobs_take_as_long_as_simulated(
+    groups: int, redundancy: int, between_failures: float, replacement: float | None
+) -> None:
+    """Means over steps, not over states: who is deep is so for long, and commits little in that time."""
+    steps = 3000 if groups == 64 else 6000
+    setting = Setting(
+        groups, steps=steps, compute=60.0, reduction=0.0, restart=600.0, between_failures=between_failures,
+        process="exponential", jitter=0.0, replacement=replacement,
+    )  # fmt: skip
+    job = Job(
+        groups, compute=60.0, work=steps * 60.0, between_failures=between_failures, restart=600.0,
+        replacement=replacement,
+    )  # fmt: skip
+    strategy = MicroBatches(place(groups, redundancy), 8)
+
+    measured = statistics.fmean(run(setting, strategy, seed).ratio for seed in (1, 2, 3, 4))
+
+    assert micro(job, redundancy).ratio == pytest.approx(measured, rel=0.07)
+
+
+def test_shares_of_the_time_sum_to_one() -> None:
+    """Also for so many away that the tail lies on N - 1; and nobody is away before the first failure."""
+    assert sum(time_shares(replace(JOB, replacement=600.0), 5)) == pytest.approx(1)
+    assert sum(time_shares(Job(4, between_failures=1, replacement=100), 2)) == pytest.approx(1)
+    assert sum(time_shares(Job(4, work=1e9), 2)) == pytest.approx(1)
+    assert time_shares(Job(4, between_failures=1e12), 2)[0] == pytest.approx(1)
+
+
+def test_checkpoints_alone_are_recommended_where_they_are_faster() -> None:
+    """Few groups without replacement: each loss makes every step so much deeper that a quick restart is better."""
+    job = Job(8, between_failures=3600.0)
+
+    assert recommended(choices(job)).strategy == "checkpoint only"
+    assert recommended(choices(replace(job, replacement=300.0))).strategy == "micro-batches"
+
+
+def test_any_redundancy_may_be_asked_for() -> None:
+    """Also more than is worth a try."""
+    assert [c.redundancy for c in choices(Job(8), 8) if c.strategy == "micro-batches"] == [2, 3, 4, 5, 6, 8]
+    assert choices(Job(8), 1) == choices(Job(8))
+
+
+def test_saves_that_cost_nothing_are_without_end() -> None:
+    """Then a failure costs a restart and nothing else."""
+    job = Job(8, between_failures=3600.0, save=0.0, restart=600.0)
+
+    assert checkpoint_only(job).ratio == pytest.approx(4200 / 3600)
+    assert math.isfinite(micro(job, 3).ratio)
 
 
 def test_a_hopeless_checkpoint_is_infinitely_slow() -> None:
@@ -99,6 +173,8 @@ def test_a_hopeless_checkpoint_is_infinitely_slow() -> None:
         ({"save": -1.0}, "save is -1.0"),
         ({"replacement": -1.0}, "replacement is -1.0"),
         ({"period": 10.0}, "period is 10.0"),
+        ({"work": math.inf}, "work is inf"),
+        ({"restart": math.nan}, "restart is nan"),
     ],
 )
 def test_wrong_jobs_are_refused(changes: dict[str, float], complaint: str) -> None:
