@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 class BadEnvironment(Exception):
@@ -74,8 +74,26 @@ class Environment:
         """Workers of the whole group."""
         return self.pods * self.procs
 
+    @property
+    def name(self) -> str:
+        """For people: "3", or "spare 0" while it waits for a place."""
+        return str(self.group) if self.spare is None else f"spare {self.spare}"
+
+    @property
+    def called(self) -> str:
+        """The same as "group 3" or "spare 0"."""
+        return f"group {self.name}" if self.spare is None else self.name
+
+    @property
+    def place(self) -> dict[str, str]:
+        """What an agent's workers are told of it, which may have changed since the agent was started."""
+        return {"SPARE_GROUP": str(self.group), "SPARE_SPARE": "" if self.spare is None else str(self.spare)}
+
     job: str
     group: int
+    """Number of the group; of a spare one of its own, until a plan gives it a group's."""
+    spare: int | None
+    """It was started as this spare (from 0), and waits for the place of a lost group; None once it has one."""
     pod: int
     """Number of this pod in its group."""
     pods: int
@@ -121,6 +139,11 @@ class Environment:
     """Write a digest of all parameters into the ledger at each commit (costly; tests use it)."""
 
 
+def placed(env: Environment, group: int) -> Environment:
+    """The same, of who has a group's place: a spare learns by its first plan which."""
+    return env if (env.group, env.spare) == (group, None) else replace(env, group=group, spare=None)
+
+
 def read_environment(env: Mapping[str, str] | None = None) -> Environment:
     """Settings from `env` (default: this process's).
 
@@ -133,6 +156,7 @@ def read_environment(env: Mapping[str, str] | None = None) -> Environment:
     return Environment(
         job=_text(env, "SPARE_JOB"),
         group=_whole(env, "SPARE_GROUP", None),
+        spare=_whole(env, "SPARE_SPARE", None) if env.get("SPARE_SPARE") else None,
         pod=pod,
         pods=pods,
         procs=procs,

@@ -18,14 +18,26 @@ from spare_runtime.errors import LedgerUnwritable
 class Ledger:
     """Ledger of one worker process; without a directory nothing is written."""
 
-    def __init__(self, directory: str | None, group: int, uid: str, rank: int | None = None) -> None:
-        """`rank`: in a group of several; each has a ledger."""
+    def __init__(self, directory: str | None, group: int | None, uid: str, rank: int | None = None) -> None:
+        """
+        Args:
+            directory: Of the run.
+            group: None of a spare, which has nothing to write down before it has a group's place.
+            uid: Incarnation of the group.
+            rank: In a group of several; each has a ledger.
+        """
         self._fd = -1
-        if directory is not None:
-            folder = Path(directory) / "ledger"
+        self._directory, self._of = directory, f"{'' if rank is None else f'.{rank}'}-{uid[:12]}"
+        if group is not None:
+            self.belongs_to(group)
+
+    def belongs_to(self, group: int) -> None:
+        """Open it, for that group."""
+        if self._directory is not None:
+            folder = Path(self._directory) / "ledger"
             folder.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._path = folder / f"group-{group}{'' if rank is None else f'.{rank}'}-{uid[:12]}.jsonl"
+            self._path = folder / f"group-{group}{self._of}.jsonl"
             self._fd = os.open(self._path, flags, 0o644)
             self._mend()
 

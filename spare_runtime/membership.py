@@ -6,6 +6,7 @@ to do so. All decisions are `reaction`'s.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from spare.api import wire
@@ -154,7 +155,7 @@ class Membership:
             now = self._around.clock()
             if not ready() and now - began > deadline:
                 raise PlanTimeout(f"waited {deadline:.0f} s for {what}")
-            if now - said > _SAY_EVERY:
+            if now - said > _SAY_EVERY and deadline < math.inf:  # who waits for as long as it is wanted need not say so
                 said = now
                 self._around.say(f"spare: {now - began:.0f} s of waiting for {what}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from torch import Tensor
@@ -42,6 +43,7 @@ class Regrouping(Legacies):
             plan = self._next_plan(why)
             if self._stops is not None:
                 return
+            self._take_place(plan.group)
             began = self._around.clock()
             self._donor.withdraw()  # before anything of this step may change
             self._owes = False
@@ -74,9 +76,12 @@ class Regrouping(Legacies):
     def _next_plan(self, why: str) -> wire.Plan:
         """The plan to act on, waiting for it: the newest that any rank of this group has to act on; the end of this
         process if that is what it says."""
-        least = 0
+        least, deadline = 0, PLAN_DEADLINE
+        if self.env.spare is not None:
+            deadline = math.inf  # as long as its agent, which ends it if nobody asks for it (`agent.wanted`)
+            self._around.say(f"spare: ready, and waits for a place as spare {self.env.spare}")
         while True:
-            plan = self.membership.next_plan(PLAN_DEADLINE, why, least)
+            plan = self.membership.next_plan(deadline, why, least)
             epochs = {epoch for (epoch,) in self._agree(_ENDED if plan is None else plan.epoch)}
             if plan is None or _ENDED in epochs:
                 raise JobEnded(f"the job ended before there was a plan, {why}")

@@ -90,7 +90,8 @@ class Session:
 
     def __enter__(self) -> Self:
         env = self._env
-        ledger = Ledger(env.directory, env.group, env.uid, env.rank if env.ranks > 1 else None)
+        group, rank = None if env.spare is not None else env.group, env.rank if env.ranks > 1 else None
+        ledger = Ledger(env.directory, group, env.uid, rank)
         training = Training(self._model, self._optimizers, self._on_gradients, ledger, env.digests, self._reduction)
         training.registered = self._registered
         self._inside = Member(env, training, ledger)
@@ -131,8 +132,14 @@ class Session:
 
     @property
     def group(self) -> int:
-        """This group's number; it never changes."""
-        return self._env.group
+        """This group's number; once it is known it never changes.
+
+        Raises:
+            SessionMisuse: this process was started as a spare, whose group is known when the session is entered.
+        """
+        if self._inside is None and self._env.spare is not None:
+            raise SessionMisuse("a spare has no group before its session is entered: ask for it inside the session")
+        return self._env.group if self._inside is None else self._inside.env.group
 
     @property
     def rank(self) -> int:

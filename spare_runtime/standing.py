@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from spare.api import wire
 from spare.planner import Placement
 from spare_runtime.checkpoint.keeper import Keeper
-from spare_runtime.config import Environment
+from spare_runtime.config import Environment, placed
 from spare_runtime.errors import CheckpointDamaged, CollectiveFailed, GroupBroken, RendezvousTimeout, Superseded
 from spare_runtime.faults import Faults
 from spare_runtime.ledger import Ledger
@@ -43,7 +43,7 @@ class Standing(ABC):
     def __init__(self, env: Environment, training: Training, ledger: Ledger, surroundings: Surroundings = REAL) -> None:
         """Connect to the agent and wait for the first plan. `surroundings` are replaced by the simulation."""
         self.env = env
-        self.training = training
+        self.training, self._ledger = training, ledger
         self._around = around = surroundings
         self.membership = Membership(env.uid, around)
         self.faults = Faults(env.faults, ledger, os.getppid(), env.rank)
@@ -70,6 +70,15 @@ class Standing(ABC):
         self.line.on_hand_on = self.membership.on_hand_on
         self.line.on_save, self.line.checkpoints = self.keeper.on_save, self.keeper.names()
         self.line.start(str(self._store.address))
+
+    def _take_place(self, group: int) -> None:
+        """A spare learns by its first plan whose place it has."""
+        if self.env.spare is None:
+            return
+        self._around.say(f"spare: what waited as spare {self.env.spare} is group {group} now")
+        self.env = self.line.env = placed(self.env, group)
+        self.keeper.belongs_to(group)
+        self._ledger.belongs_to(group)
 
     @property
     def plan(self) -> wire.Plan:

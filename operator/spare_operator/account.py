@@ -87,7 +87,9 @@ def moved_by(before: Plan | None, after: Plan) -> int:
 def _groups(state: State) -> Groups:
     kinds = [here.state for here in state.groups]
     active, joining = sum(kind in _AT_WORK for kind in kinds), sum(kind in _PRESENT for kind in kinds)
-    return Groups(desired=len(kinds), active=active, joining=joining, lost=len(kinds) - active - joining)
+    lost, ready = len(kinds) - active - joining, sum(here.state is GroupState.READY for here in state.spares)
+    wanted = len(state.spares)
+    return Groups(desired=len(kinds), active=active, joining=joining, lost=lost, spare=ready, spares_desired=wanted)
 
 
 def _hosts_left(state: State, plan: Plan) -> int:
@@ -124,8 +126,22 @@ def _conditions(
     )
 
 
-def waits_of(held: Mapping[tuple[int, int], tuple[EventReason, str]]) -> tuple[EventReason, str] | None:
-    """(reason, message) of what keeps pods from being there, a quota first; None if nothing does."""
+Held = Mapping[tuple[int, int], tuple[EventReason, str]]
+"""By group (or spare) and pod: why it is not there."""
+
+
+def spares_wait(held: Held, count: int) -> tuple[EventReason, str] | None:
+    """The same of spares' pods: for people, and no matter of the job's conditions."""
+    found = sorted((at, why) for at, why in held.items() if at[0] >= count)
+    if not found:
+        return None
+    (number, _), (reason, text) = found[0]
+    return reason, f"spare {number - count}: {text}"
+
+
+def waits_of(held: Held, count: int) -> tuple[EventReason, str] | None:
+    """(reason, message) of what keeps the groups' pods from being there, a quota first; None if nothing does."""
+    held = {at: why for at, why in held.items() if at[0] < count}
     if not held:
         return None
     reasons = {reason for reason, _ in held.values()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from spare.api import wire
@@ -18,7 +19,7 @@ from spare.api.reasons import EventReason
 from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, DrainGroup, Report, Signal
 from spare.coordinator.backend import Emit
 from spare_operator import names
-from spare_operator.cluster import PODS, ApiError, Body, Cluster, NotFound, NotLeading
+from spare_operator.cluster import PODS, ApiError, Body, Cluster, Conflict, NotFound, NotLeading
 from spare_operator.nodes import Nodes
 from spare_operator.pod import Pods
 from spare_operator.seen import Seen, read_pod
@@ -68,6 +69,8 @@ class KubernetesBackend:
         """Pods (uid) that the coordinator has been told to dial."""
         self._adopted = False
         """Whether it has been decided which of the pods that were there at the start belong to the job."""
+        self._places = {uid: group for group, uid in members.items()}
+        """Groups of incarnations, whatever their pods' labels say: those of spares change later, or never did."""
         self._chosen: dict[int, str] = {}
         self._doomed: set[str] = set()
         """Incarnations that are to go."""
@@ -103,9 +106,14 @@ class KubernetesBackend:
         self._chosen[group] = chosen
         missing = [pod for pod in range(self._pods.spec.pods_per_group) if pod not in present]
         if missing:
-            starting = Starting(self._cluster, self._pods, group, chosen, missing, self._pause(group))
+            after = self._groups_first if self._pods.spare(group) is not None else None
+            starting = Starting(self._cluster, self._pods, group, chosen, missing, self._pause(group), after)
             self._starting[group] = starting
             self._spawn(self._start(starting))
+
+    def _groups_first(self) -> bool:
+        """Whether pods of groups are still to be made: whatever room a quota has is theirs, before that of spares."""
+        return any(self._pods.spare(number) is None and not each.done for number, each in self._starting.items())
 
     def _pause(self, group: int) -> float:
         """Seconds to wait before a start: a group that comes and goes costs the others a regroup each time (F48)."""
@@ -113,6 +121,27 @@ class KubernetesBackend:
         recent = [at for at in self._starts.get(group, []) if now - at < THRASH]
         self._starts[group] = [*recent, now]
         return min(2.0 ** (len(recent) - 2), PAUSE_MOST) if len(recent) > 2 else 0.0
+
+    async def take_over(self, group: int, spare: int, uid: str) -> None:
+        """See `Backend.take_over`."""
+        overtaken, starting = self._chosen.get(group), self._starting.get(group)
+        self._chosen[group], self._places[uid] = uid, group
+        if self._chosen.get(spare) == uid:
+            del self._chosen[spare]
+        if starting is not None:
+            starting.cancel()
+        if overtaken not in (None, uid, *self._leaving):
+            self._doomed.add(str(overtaken))
+        self._place_all()
+        await self._label()
+        await self._clear()
+
+    def _placed(self, seen: Seen) -> Seen:
+        group = self._places.get(seen.incarnation, seen.group)
+        return seen if group == seen.group else replace(seen, group=group, labelled=False)
+
+    def _place_all(self) -> None:
+        self._seen = {uid: self._placed(seen) for uid, seen in self._seen.items()}
 
     async def let_go(self, group: int, uid: str) -> None:
         """See `Backend.let_go`. Pods of other names are made beside it."""
@@ -140,8 +169,8 @@ class KubernetesBackend:
 
     def see(self, body: Body, *, deleted: bool = False) -> None:
         """Take note of a pod as a watch has it."""
-        seen = read_pod(body, self._pods.port)
-        if seen is None or seen.uid in self._past or self._emit is None:
+        seen = self._read(body)
+        if seen is None or self._emit is None:
             return
         if deleted:
             self._gone(seen)
@@ -149,6 +178,11 @@ class KubernetesBackend:
             self._seen[seen.uid] = seen
             self._tell(seen)
         self._changed.set()
+
+    def _read(self, body: Body) -> Seen | None:
+        """What a pod's object says; None if it is none of ours, or known to be gone."""
+        seen = read_pod(body, self._pods.port, self._pods.spec.groups)
+        return self._placed(seen) if seen is not None and seen.uid not in self._past else None
 
     def node_changed(self, node: str) -> None:
         """Something is wrong with a node: all groups there are told of at once (field cases F05, F32)."""
@@ -161,6 +195,7 @@ class KubernetesBackend:
             await asyncio.sleep(LOOK)
             try:
                 await self._look()
+                await self._label()
                 await self._clear()
             except ApiError as error:
                 logger.warning("%s: its pods could not be listed: %s", self._pods.job, error)
@@ -170,7 +205,7 @@ class KubernetesBackend:
         before = set(self._seen)
         job = self._pods.job
         bodies = await self._cluster.list(PODS, job.namespace, {names.JOB_UID: job.uid})
-        listed = [seen for body in bodies if (seen := read_pod(body, self._pods.port)) and seen.uid not in self._past]
+        listed = [seen for body in bodies if (seen := self._read(body)) is not None]
         self._seen |= {seen.uid: seen for seen in listed}
         for uid in before - {seen.uid for seen in listed}:
             if uid in self._seen and await self._really_gone(self._seen[uid]):
@@ -191,6 +226,10 @@ class KubernetesBackend:
 
     def _choose(self) -> None:
         """At the start: which of the pods that are there belong to the job as it was left."""
+        for seen in self._seen.values():  # of a spare that took a place, some pods may have got their label, some not
+            at = self._places.get(seen.incarnation, seen.group)
+            self._places[seen.incarnation] = min(at, seen.group)
+        self._place_all()
         found: dict[int, dict[str, list[Seen]]] = {}
         for seen in self._seen.values():
             found.setdefault(seen.group, {}).setdefault(seen.incarnation, []).append(seen)
@@ -326,6 +365,20 @@ class KubernetesBackend:
         """Delete every pod of an incarnation that is to go. Called again and again, until none is left."""
         going = [s for s in self._seen.values() if s.incarnation in self._doomed and not s.deleting]
         await self._delete_all(going)
+
+    async def _label(self) -> None:
+        """Let the labels of what was a spare say whose place it has: for people, and for an operator that comes."""
+        for seen in [s for s in self._seen.values() if not s.labelled and s.ended is None]:
+            labels = {names.GROUP_NUMBER: str(seen.group), names.SPARE_NUMBER: None}
+            patch = {"metadata": {"uid": seen.uid, "labels": labels}}
+            try:
+                self.see(await self._cluster.patch(PODS, self._pods.job.namespace, seen.name, patch))
+            except (NotFound, Conflict):
+                pass  # it is gone, or another has its name
+            except ApiError as error:
+                logger.warning("pod %s could not be labelled, will be tried again: %s", seen.name, error)
+            except NotLeading:
+                return
 
     async def _delete_all(self, pods: Iterable[Seen]) -> None:
         for seen in pods:

@@ -133,6 +133,15 @@ class Cluster:
             raise ValueError(f"{meta['name']}: a replace without resourceVersion would overwrite others' changes")
         return await self._call("PUT", kind.path(meta.get("namespace"), meta["name"], sub), body)
 
+    async def patch(self, kind: Kind, namespace: str, name: str, body: Body) -> Body:
+        """The object with these parts of it changed (a merge patch); with a uid in it, only that incarnation.
+
+        Raises:
+            NotFound: it is gone.
+            Conflict: it is another incarnation.
+        """
+        return await self._call("PATCH", kind.path(namespace, name), body)
+
     async def delete(
         self, kind: Kind, namespace: str, name: str, *, uid: str | None = None, propagation: str = "Background"
     ) -> None:
@@ -170,7 +179,7 @@ class Cluster:
                     path,
                     method,
                     query_params=dict(query or {}),
-                    header_params={"Accept": "application/json"},
+                    header_params={"Accept": "application/json", **_CONTENT.get(method, {})},
                     body=body,
                     auth_settings=["BearerToken"],
                     _preload_content=False,
@@ -188,6 +197,9 @@ class Cluster:
         if response.status == 429 or response.status >= 500:
             return error, _seconds(response.headers.get("Retry-After"))
         raise error
+
+
+_CONTENT: Final = {"PATCH": {"Content-Type": "application/merge-patch+json"}}
 
 
 def _error(status: int, text: str) -> ApiError:

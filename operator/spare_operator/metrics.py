@@ -66,6 +66,12 @@ def _state_metrics(rows: list[Row]) -> Iterator[Metric]:
         for kind, states in _KINDS.items():
             groups.add_metric((*at, kind), sum(here.state in states for here in state.groups))
     yield groups
+    spares = GaugeMetricFamily("spare_job_spares", "spares that are wanted, and ready", labels=(*LABELS, "state"))
+    for at, state, _ in rows:
+        spares.add_metric((*at, "wanted"), len(state.spares))
+        spares.add_metric((*at, "ready"), sum(here.state is GroupState.READY for here in state.spares))
+    yield spares
+    yield _counter("spare_job_spares_used", "places of groups that spares took", _each(rows, lambda s: s.taken))
     yield _counter("spare_job_losses", "losses of groups that were masked", _each(rows, lambda s: s.masked))
     yield _counter("spare_job_restarts", "restarts from a checkpoint", _each(rows, lambda s: s.restarts))
     yield _counter("spare_job_refused", "messages that were not acted on", _each(rows, lambda s: s.refused))

@@ -14,6 +14,8 @@ JOB_NAME: Final = "spare.training/job-name"
 JOB_UID: Final = "spare.training/job-uid"
 """Which job, of those that had that name one after the other, an object belongs to."""
 GROUP_NUMBER: Final = "spare.training/group"
+SPARE_NUMBER: Final = "spare.training/spare"
+"""Which spare (from 0) a pod belongs to, instead of a group, until it takes the place of one."""
 POD_NUMBER: Final = "spare.training/pod"
 """Place of the pod in its group, from 0."""
 INCARNATION: Final = "spare.training/incarnation"
@@ -37,9 +39,10 @@ def incarnation() -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(12))
 
 
-def pod_name(job: str, group: int, pod: int, incarnation: str) -> str:
-    """A name that no earlier pod had (field cases F31, F48): JOB-gN-pP-xxxxx, which tells what was started together."""
-    return f"{job}-g{group}-p{pod}-{incarnation[:5]}"
+def pod_name(job: str, group: int, pod: int, incarnation: str, *, spare: bool = False) -> str:
+    """A name that no earlier pod had (field cases F31, F48): JOB-gN-pP-xxxxx, which tells what was started together; of
+    a spare JOB-sN-pP-xxxxx, which it keeps."""
+    return f"{job}-{'s' if spare else 'g'}{group}-p{pod}-{incarnation[:5]}"
 
 
 def plan_map(job: str) -> str:

@@ -61,12 +61,20 @@ class Pods:
     """spec.template as it stands in the object, unread fields included."""
     port: int = names.AGENT_PORT
 
+    def spare(self, number: int) -> int | None:
+        """Which spare (from 0) has that number; None: it is a group's."""
+        return None if number < self.spec.groups else number - self.spec.groups
+
     def manifest(self, group: int, pod: int, incarnation: str) -> Body:
-        """One pod of one start of a group."""
+        """One pod of one start of a group; numbers from spec.groups on are spares'."""
         template = copy.deepcopy(dict(self.template))
         given = template.get("metadata") or {}
-        ours = {names.GROUP_NUMBER: str(group), names.POD_NUMBER: str(pod), names.INCARNATION: incarnation}
-        meta = self.job.meta(names.pod_name(self.job.name, group, pod, incarnation), ours)
+        spare = self.spare(group)
+        number = {names.GROUP_NUMBER: str(group)} if spare is None else {names.SPARE_NUMBER: str(spare)}
+        ours = {**number, names.POD_NUMBER: str(pod), names.INCARNATION: incarnation}
+        which = group if spare is None else spare
+        name = names.pod_name(self.job.name, which, pod, incarnation, spare=spare is not None)
+        meta = self.job.meta(name, ours)
         meta["labels"] = {**(given.get("labels") or {}), **meta["labels"]}
         annotations = {k: v for k, v in (given.get("annotations") or {}).items() if not k.startswith(_NOT_OURS_TO_PASS)}
         if annotations:
@@ -104,6 +112,7 @@ class Pods:
         texts = {
             "SPARE_JOB": str(self.job),
             "SPARE_GROUP": str(group),
+            "SPARE_SPARE": "" if (spare := self.spare(group)) is None else str(spare),
             "SPARE_POD": str(pod),
             "SPARE_PODS": str(spec.pods_per_group),
             "SPARE_PROCS": str(spec.proc_per_pod),

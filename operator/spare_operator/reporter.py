@@ -19,7 +19,7 @@ from spare.control.plan import Plan
 from spare.control.state import State
 from spare.coordinator.observe import Event, Snapshot
 from spare_operator import names
-from spare_operator.account import moved_by, status_of, waits_of
+from spare_operator.account import moved_by, spares_wait, status_of, waits_of
 from spare_operator.cluster import EVENTS, ApiError, Body, NotFound, NotLeading
 from spare_operator.pod import JobKey
 from spare_operator.record import JobGone, Outrun, Record
@@ -61,6 +61,7 @@ class Reporter:
         self.held: Mapping[tuple[int, int], tuple[EventReason, str]] = {}
         """What keeps pods from being there: the backend's."""
         self._waits: tuple[EventReason, str] | None = None
+        self._spares_wait: tuple[EventReason, str] | None = None
         self.end: EventReason | None = None
         """Why the job is being ended, where somebody but its control says so."""
         self._ends: dict[str, str] = {}
@@ -84,10 +85,12 @@ class Reporter:
 
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
-        waits = waits_of(self.held)
-        if waits is not None and (self._waits is None or waits[0] != self._waits[0]):
-            self.event(Event(self._around.wall(), waits[0], waits[1]))
-        self._waits = waits
+        count = len(snapshot.groups)
+        waits, apart = waits_of(self.held, count), spares_wait(self.held, count)
+        for now, before in ((waits, self._waits), (apart, self._spares_wait)):
+            if now is not None and (before is None or now[0] != before[0]):
+                self.event(Event(self._around.wall(), now[0], now[1]))
+        self._waits, self._spares_wait = waits, apart
         self._changed.set()
 
     def created(self, group: int, pod: str) -> None:

@@ -29,6 +29,7 @@ class Seen:
     """Ours, of the start of the group that it belongs to."""
     name: str
     group: int
+    """Or, from spec.groups on, spare."""
     pod: int
     node: str
     address: str | None
@@ -46,17 +47,22 @@ class Seen:
     stuck: str | None
     """Why its containers cannot start, as the kubelet or the scheduler has it; None if they do or may still."""
 
+    labelled: bool = True
+    """Its labels have the number of its group; not yet of one that was a spare."""
+
     @property
     def live(self) -> bool:
         """Whether it is, or may become, a part of its group."""
         return self.ended is None and self.leaving is None
 
 
-def read_pod(body: Body, port: int) -> Seen | None:
-    """What the object says; None if it is none of our pods (labels missing or wrong)."""
+def read_pod(body: Body, port: int, groups: int) -> Seen | None:
+    """What the object says, of a job of so many groups; None if it is none of our pods (labels missing or wrong)."""
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     labels = meta.get("labels") or {}
     group, pod = labels.get(names.GROUP_NUMBER, ""), labels.get(names.POD_NUMBER, "")
+    if not group and (spare := labels.get(names.SPARE_NUMBER, "")).isdigit():
+        group = str(groups + int(spare))
     incarnation = labels.get(names.INCARNATION, "")
     if not (group.isdigit() and pod.isdigit() and incarnation):
         return None

@@ -35,10 +35,17 @@ class Starting:
     """The pods of one incarnation in the making."""
 
     def __init__(
-        self, cluster: Cluster, pods: Pods, group: int, incarnation: str, missing: Sequence[int], pause: float = 0.0
+        self,
+        cluster: Cluster,
+        pods: Pods,
+        group: int,
+        incarnation: str,
+        missing: Sequence[int],
+        pause: float = 0.0,
+        after: Callable[[], bool] | None = None,
     ) -> None:
-        """`pause`: seconds before the first pod is made."""
-        self._pause = pause
+        """`pause`: seconds before the first pod is made. `after`: whether something else is to be made before."""
+        self._pause, self._after = pause, after
         self._cluster, self._pods = cluster, pods
         self.group, self.incarnation = group, incarnation
         self._missing = tuple(missing)
@@ -74,6 +81,9 @@ class Starting:
         job, pause = self._pods.job, PAUSE_FIRST
         manifest = self._pods.manifest(self.group, pod, self.incarnation)
         while not self._cancelled:
+            if self._after is not None and self._after():
+                await asyncio.sleep(PAUSE_FIRST)
+                continue
             try:
                 yield await self._cluster.create(PODS, job.namespace, manifest)
                 return
@@ -96,6 +106,6 @@ class Starting:
             except NotLeading:
                 return
             except ApiError as error:
-                logger.warning("%s: a pod of group %d could not be made: %s", job, self.group, error)
+                logger.warning("%s: pod %s could not be made: %s", job, manifest["metadata"]["name"], error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, PAUSE_MOST)

@@ -262,8 +262,8 @@ class Spec(Strict):
         default=0,
         ge=0,
         le=MAX_GROUPS,
-        description="Groups that wait warm to replace lost ones. Default: 0. Not built yet: `spare run` refuses"
-        " another number, and on a cluster none is started.",
+        description="Groups' processes (on a cluster: their pods) that wait beside the groups, started and connected,"
+        " and take the places of lost ones at the next boundary. Default: 0.",
     )
     min_groups: int | None = Field(
         default=None,

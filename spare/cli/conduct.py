@@ -48,7 +48,7 @@ class Order:
     faults: Mapping[int, str]
     """Scripted failures by group, as the workers read them."""
     replace: bool
-    """Start lost groups again, to rejoin."""
+    """Start lost groups again, to rejoin, and spares, to do so at once."""
     script: tuple[str, ...]
     """The scripted failures for people."""
 
@@ -92,7 +92,8 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     adopt_orphans()
     backend = LocalBackend(launch, alone=True)
     config = Config.of(launch.job, spec, redundancy)
-    config = dataclasses.replace(config, replace=order.replace, unheard_limit=config.hang_after)
+    spares = spec.spares if order.replace else 0
+    config = dataclasses.replace(config, replace=order.replace, spares=spares, unheard_limit=config.hang_after)
     observers: list[Observer] = [view]
     coordinator = Coordinator(config, backend, token=launch.token, observers=observers)
     door = Door(launch.folder, coordinator.emit, coordinator.snapshot)

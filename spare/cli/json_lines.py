@@ -53,7 +53,8 @@ class JsonLines:
         now, step = time.monotonic(), snapshot.step
         self._pace.see(now, step)
         pids = [list(group.pids) if len(group.pids) > 1 else group.pid for group in snapshot.groups]
-        news = (step, snapshot.epoch, snapshot.state, snapshot.masked, snapshot.stalled, pids)
+        spares = [{"state": spare.state, "pids": list(spare.pids)} for spare in snapshot.spares]
+        news = (step, snapshot.epoch, snapshot.state, snapshot.masked, snapshot.stalled, pids, spares)
         if news == self._last:
             return
         self._last = news
@@ -73,6 +74,7 @@ class JsonLines:
             stragglers={str(group.group): round(group.lag, 2) for group in snapshot.groups if group.lag},
             steps_per_second=round(self._pace.at(now), 3),
             pids=pids,
+            spares=spares,
         )
 
     def broken(self) -> None:

@@ -63,5 +63,12 @@ def progress_line(snapshot: Snapshot, pace: float) -> str:
     loss = "" if snapshot.loss is None else f", loss {snapshot.loss:.4f}"
     return (
         f"step {snapshot.step}{loss}, {pace:.1f} steps/s, {live_groups(snapshot)} groups, "
-        f"depth {snapshot.depth:.3g}, epoch {snapshot.epoch}, masked {snapshot.masked}"
+        f"depth {snapshot.depth:.3g}, epoch {snapshot.epoch}, masked {snapshot.masked}{_spares(snapshot)}"
     )
+
+
+def _spares(snapshot: Snapshot) -> str:
+    if not snapshot.spares:
+        return ""
+    ready = sum(spare.state == "ready" for spare in snapshot.spares)
+    return f", {ready} of {len(snapshot.spares)} spares ready"

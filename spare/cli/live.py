@@ -133,6 +133,10 @@ def _groups(snapshot: Snapshot) -> Table:
             " ".join(str(pid) for pid in group.pids or (group.pid,) if pid),
             _remark(group),
         )
+    for spare in snapshot.spares:
+        state = Text(spare.state, style=COLOURS.get(spare.state, ""))
+        pids = " ".join(str(pid) for pid in spare.pids if pid)
+        table.add_row(f"spare {spare.spare}", state, "", "", "", "", pids, Text(spare.reason, style="dim"))
     return table
 
 

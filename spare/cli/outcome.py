@@ -39,6 +39,7 @@ class Outcome:
             "result": self.snapshot.state,
             "steps": self.snapshot.step,
             "masked": self.snapshot.masked,
+            "spares_used": self.snapshot.spares_used,
             "epoch": self.snapshot.epoch,
             "restarts": self.snapshot.restarts,
             "checkpoint": self.snapshot.checkpoint,
@@ -75,6 +76,8 @@ class Outcome:
             lines.append(
                 f"restarts: {last.restarts}; steps given up by them and computed again: {self.audit.abandoned}"
             )
+        if last.spares_used:
+            lines.append(f"places of groups taken by spares: {last.spares_used}")
         if last.checkpoint:
             lines.append(f"newest checkpoint: {last.checkpoint}")
         lines.append(f"micro-batches computed again by survivors: {self.audit.repeated}")

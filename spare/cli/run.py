@@ -68,7 +68,7 @@ def _loopback(context: click.Context, option: click.Parameter, text: str) -> str
 @click.option(
     "--drain", multiple=True, metavar=MOMENT, callback=reader("drain"), help="SIGTERM to its agent: let it go."
 )
-@click.option("--no-replacements", is_flag=True, help="Do not start lost groups again.")
+@click.option("--no-replacements", is_flag=True, help="Do not start lost groups again, and no spares.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the last is the summary.")
 @click.option("--plain", is_flag=True, help="Plain lines, also on a terminal.")
 @click.option(
@@ -122,7 +122,8 @@ def run(
     give      it has begun to give its state to a group that joins in step S
     save      it has begun to write a checkpoint of S steps
 
-    Real failures work as well: `kill -9` a worker or an agent from another shell; the view shows the process numbers.
+    Real failures work as well: `kill -9` a worker or an agent from another shell; the view shows the process numbers,
+    those of spares (spec.spares) included: they wait warm, and take the places of lost groups.
 
     Ctrl-C ends the job and leaves no process; pressed again, it kills at once. SIGTERM lets all groups finish the step
     in flight, saves it where spec.checkpoint.path is set, and says from where the job goes on. A relative workingDir in
@@ -163,7 +164,6 @@ def _unheeded(spec: Spec) -> Iterator[str]:
     policy = spec.run_policy
     today = (
         ("spec.scheduler", spec.scheduler, Scheduler.MICRO_BATCHES),
-        ("spec.spares", spec.spares, 0),
         ("spec.runPolicy.suspend", policy.suspend, False),
     )
     for path, value, allowed in today:

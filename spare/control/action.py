@@ -9,7 +9,8 @@ from spare.control.plan import Plan
 
 @dataclass(frozen=True)
 class CreateGroup:
-    """Let the backend start the agents of all pods of the group, under one fresh uid."""
+    """Let the backend start the agents of all pods of the group, under one fresh uid. Numbers from spec.groups on are
+    spares'."""
 
     group: int
 
@@ -19,6 +20,17 @@ class DeleteGroup:
     """Let the backend end that incarnation with all its processes, and drop the connection to it."""
 
     group: int
+    uid: str
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """That incarnation, which waits as a spare, has the group's number from now on; any other start of the group that
+    is under way is overtaken by it."""
+
+    group: int
+    spare: int
+    """The number that it was started with, from spec.groups on."""
     uid: str
 
 
@@ -128,4 +140,4 @@ class EndJob:
 
 Orders = PushPlan | SendAssemble | ProbeAll | SendDrain | SendFinish | SendSave | SendRenew | SendStop
 """What goes to agents."""
-Action = CreateGroup | DeleteGroup | LetGo | Connect | Orders | Announce | EndJob
+Action = CreateGroup | DeleteGroup | TakeOver | LetGo | Connect | Orders | Announce | EndJob

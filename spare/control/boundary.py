@@ -22,7 +22,7 @@ from spare.control.turn import Turn
 
 def boundary(turn: Turn) -> None:
     """Make the boundary plan that is due, if one is."""
-    if turn.state.ended:
+    if turn.state.ended or turn.state.starting:
         return
     halt.called_for(turn)
     state = turn.state

@@ -54,6 +54,8 @@ class Config:
     """Share by which a straggler's speed must have changed before its share is made to fit again."""
     skip_poison: bool = False
     """Leave a micro-batch that killed two groups out of the sum; else the job fails by it."""
+    spares: int = 0
+    """Groups' processes that are kept waiting, to take the place of lost ones. Only where `replace` is set."""
     replace: bool = True
     """Start a new incarnation of a lost group, to rejoin at the next boundary."""
     grace: float = 30.0
@@ -85,6 +87,11 @@ class Config:
             inside: It is one of a broken connection between them: the group is lost in any case.
         """
         return self.settle if inside else self.probe_wait
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of groups, from 0, and from `groups` on of spares."""
+        return self.groups + self.spares
 
     @property
     def ranks(self) -> int:
@@ -126,5 +133,6 @@ class Config:
             checkpoint=spec.checkpoint.path,
             checkpoint_period=None if period == "auto" else period.total_seconds(),
             min_groups=spec.min_groups,
+            spares=spec.spares,
             grace=float(spec.template.spec.termination_grace_period_seconds),
         )

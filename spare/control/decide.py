@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import boundary, checkpointing, halt, leave, poison, recovery, rejoin, routine, straggle
+from spare.control import boundary, checkpointing, halt, leave, poison, recovery, rejoin, routine, spares, straggle
 from spare.control.action import Action, CreateGroup, SendFinish
 from spare.control.answer import answer, facts_at
 from spare.control.config import Config
@@ -42,7 +42,7 @@ def begin(config: Config, now: float) -> Decision:
     pods, ranks = fresh_pods(config.pods), fresh_ranks(config.ranks)
     groups = tuple(Group(g, pods=pods, ranks=ranks, attempts=1, started=now) for g in range(config.groups))
     actions = tuple(CreateGroup(g) for g in range(config.groups))
-    state = State(config, groups, began=now)
+    state = State(config, groups, began=now, spares=spares.not_started(config, now))
     return Decision(state, actions, f"start {config.groups} groups", now + config.start_timeout)
 
 
@@ -76,6 +76,7 @@ def _conclude(turn: Turn) -> None:
         halt.conclude(turn)
         if not turn.state.ended:
             late_starters(turn, math.inf)  # for all together there is one deadline
+            spares.keep(turn)
             start(turn)
     elif state.finishing:
         _finish(turn)
@@ -90,6 +91,7 @@ def _conclude(turn: Turn) -> None:
         if not turn.state.losses and unreadable(turn.state):
             begin_with(turn, turn.state.live)
         answer(turn)
+        spares.keep(turn)
         rejoin.rejoin(turn)
         straggle.straggle(turn)
         boundary.boundary(turn)
@@ -184,6 +186,8 @@ def _wake(state: State, now: float) -> float:
     if state.finishing:
         return next_exception(state)  # nobody is started again: a retry that is due would wake us for ever
     moments = [here.retry for here in state.groups if here.retry is not None]
+    # What is due already waits for something else, which is looked at with the ticks.
+    moments += [here.retry for here in state.spares if here.retry is not None and here.retry > now]
     moments.append(next_exception(state))
     if state.starting:
         deadlines = [since(state) + wait for wait in (state.config.start_wait, state.config.start_timeout)]

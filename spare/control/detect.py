@@ -102,7 +102,7 @@ def _with_their_nodes(turn: Turn, silent: list[int]) -> list[int]:
 
 def late_starters(turn: Turn, limit: float) -> None:
     """Start groups again whose agents are there, and whose workers are stopped or will not get ready."""
-    for here in turn.state.groups:
+    for here in (*turn.state.groups, *turn.state.spares):
         if here.state is not GroupState.STARTING or not here.uid:
             continue
         waited = turn.now - here.started
@@ -112,7 +112,8 @@ def late_starters(turn: Turn, limit: float) -> None:
             why = f"its worker was not ready {waited:.0f} s after its start (spec.detection.startTimeout)"
         else:
             continue
-        turn.say(EventReason.PODS_NOT_STARTING, f"group {here.group} is started again: {why}", (here.group,))
+        of = (here.group,) if here.group < turn.config.groups else ()
+        turn.say(EventReason.PODS_NOT_STARTING, f"{turn.name(here.group)} is started again: {why}", of)
         note.gone(turn, here.group, why, turn.now)
 
 

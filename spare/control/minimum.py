@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
+from spare.control import spares
 from spare.control.action import DeleteGroup
 from spare.control.saving import Waiting
 from spare.control.state import GroupState, JobState
@@ -19,7 +20,7 @@ def too_few(turn: Turn, cause: str) -> bool:
     state, config = turn.state, turn.config
     if config.min_groups is None:
         return False
-    ready = sum(here.state is GroupState.READY for here in state.groups)
+    ready = sum(here.state is GroupState.READY for here in state.groups) + spares.seats(turn)
     here = len(state.live)
     if here + ready >= config.min_groups:
         return False

@@ -12,7 +12,7 @@ from typing import Final
 
 from spare.api import wire
 from spare.api.exit_codes import is_masked
-from spare.control import checkpointing, halt, leave, poison, recovery, rejoin, straggle
+from spare.control import checkpointing, halt, leave, poison, recovery, rejoin, spares, straggle
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish, SendRenew
 from spare.control.rank import Raised, fresh_pods, fresh_ranks
 from spare.control.signal import (
@@ -46,7 +46,8 @@ def note(turn: Turn, signal: Signal) -> None:
         case Suspend(reason, grace):
             halt.asked(turn, reason, turn.now + grace)
         case DrainGroup(group, reason, grace, again, uid):
-            if 0 <= group < turn.config.groups and uid in ("", turn.group(group).uid):
+            group = spares.home(turn.state, group, uid)
+            if 0 <= group < turn.config.numbers and uid in ("", turn.group(group).uid):
                 if uid and turn.group(group).state in (GroupState.STARTING, GroupState.READY):
                     gone(turn, group, reason, turn.now)  # what is going is never admitted (field case F03)
                 else:
@@ -56,20 +57,21 @@ def note(turn: Turn, signal: Signal) -> None:
         case Refused(group, why):
             turn.refuse(group, (str(group), "line"), why)
         case Report(message):
+            message = spares.said(turn.state, message)
             if (unknown := _unknown(turn, message)) is None:
                 _report(turn, message)
             else:
                 _refuse(turn, message, unknown)
         case AgentUp() | AgentGone() | AgentNotStarted() | LinkDown():
-            if 0 <= signal.group < turn.config.groups and 0 <= signal.pod < turn.config.pods:
-                _backend(turn, signal)
+            if 0 <= signal.group < turn.config.numbers and 0 <= signal.pod < turn.config.pods:
+                _backend(turn, spares.told(turn.state, signal))
 
 
 def _unknown(turn: Turn, message: wire.Up) -> str | None:
     """Why the job has no such group, pod or rank; None if it has."""
     config = turn.config
-    if message.group >= config.groups:
-        return f"the job has groups 0 to {config.groups - 1}"
+    if message.group >= config.numbers:
+        return f"the job has groups 0 to {config.groups - 1}" + (" and spares" if config.spares else "")
     if message.pod >= config.pods or message.rank // config.procs != message.pod:
         return f"pod {message.pod}, rank {message.rank}: a group has {config.pods} pods of {config.procs} ranks"
     return None
@@ -83,6 +85,8 @@ def _backend(turn: Turn, signal: AgentUp | AgentGone | AgentNotStarted | LinkDow
                 leave.up(turn, signal)
                 return
             if uid != here.uid:
+                if spares.overtook(turn, here, uid):
+                    return
                 _replace(turn, here, uid)
             turn.put_pod(group, pod, address=address, zone=zone, heard=turn.now)
             turn.do(Connect(group, uid, address, pod))
@@ -120,14 +124,16 @@ def _replace(turn: Turn, here: Group, uid: str) -> None:
     fresh = Group(
         here.group, here.state, uid, past, pods, fresh_ranks(len(here.ranks)), started=started, attempts=here.attempts
     )
-    turn.set(groups=(*turn.state.groups[: here.group], fresh, *turn.state.groups[here.group + 1 :]))
+    turn.seat(here.group, fresh)
     turn.move(here.group, GroupState.STARTING)
 
 
 def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
     """A group's present incarnation is dead, for a reason that is no error of the script."""
     here = turn.group(group)
-    if turn.state.finishing or here.halted is not None:
+    if group >= turn.config.groups:
+        spares.lost(turn, here, cause)
+    elif turn.state.finishing or here.halted is not None:
         turn.put_ranks(group, finished=True)
         turn.put(group, reason=cause)
     elif turn.state.member(group):
@@ -196,7 +202,7 @@ def _last_words(message: wire.Up) -> bool:
 
 
 def _refuse(turn: Turn, message: wire.Up, why: str) -> None:
-    text = f"{message.kind!r} of group {message.group} (epoch {message.epoch}): {why}"
+    text = f"{message.kind!r} of {turn.name(message.group)} (epoch {message.epoch}): {why}"
     turn.refuse(message.group, (message.uid, message.kind), text)
 
 
@@ -220,6 +226,7 @@ def _hello(turn: Turn, hello: wire.Hello) -> None:
     checkpointing.known(turn, hello.checkpoints)
     if turn.group(group).stores and turn.group(group).state is GroupState.STARTING:
         turn.move(group, GroupState.READY)
+        spares.ready(turn, group)
     if state.plan is not None and state.member(group):
         turn.set(step=max(state.step, hello.step))
         if state.ordered is not None and state.ordered.group == group:
@@ -328,6 +335,9 @@ def _committed(turn: Turn, message: wire.Committed) -> None:
 def _exited(turn: Turn, message: wire.Exited) -> None:
     """The worker has ended: by a signal, a loss; by itself, the script's own doing."""
     group, state = message.group, turn.state
+    if group >= turn.config.groups:
+        gone(turn, group, f"its worker ended ({spares.ending(message)})", turn.now)
+        return
     if any(error.group == group for error in state.errors) or turn.group(group).ranks[message.rank].raised is not None:
         return  # it told why before
     known = state.starting or state.finishing or state.member(group)
@@ -368,6 +378,8 @@ def costs_only_itself(here: Group, ours: bool, kind: str) -> bool:
 
 def _errored(turn: Turn, message: wire.Errored) -> None:
     state, group = turn.state, message.group
+    if group >= turn.config.groups:
+        return  # its end follows, and nobody depends on it
     if not (state.starting or state.finishing or state.member(group)):
         _refuse(turn, message, "only members of the newest plan may say this")
         return

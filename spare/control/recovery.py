@@ -64,6 +64,7 @@ def closed(turn: Turn) -> None:
     if now is None:
         return
     last = max((at for _, at in now.running), default=None) if _all_running(turn, now) else None
+    turn.moved = True  # what waited for this (who is ready to join) is to be looked at now
     whole = Recovered(
         now.groups, now.step, now.epoch, now.sign, now.decided, now.pushed, last, now.committed, now.reason
     )

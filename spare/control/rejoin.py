@@ -22,10 +22,11 @@ def start(turn: Turn, here: Group) -> None:
     """Start another incarnation of a group."""
     config = turn.config
     zones = tuple(pod.zone for pod in here.pods)
-    turn.move(here.group, GroupState.STARTING, uid="", home="", master="", retry=None, attempts=here.attempts + 1)
+    fresh = {"uid": "", "home": "", "master": "", "retry": None, "spare": None}
+    turn.move(here.group, GroupState.STARTING, attempts=here.attempts + 1, **fresh)
     turn.put(here.group, started=turn.now, pods=fresh_pods(config.pods, zones=zones), ranks=fresh_ranks(config.ranks))
     turn.do(CreateGroup(here.group))
-    turn.reasons.append(f"group {here.group} is started again: {here.reason}")
+    turn.reasons.append(f"{turn.name(here.group)} is started again: {here.reason}")
 
 
 def joined(turn: Turn, group: int) -> None:
@@ -36,6 +37,8 @@ def joined(turn: Turn, group: int) -> None:
     state = turn.state
     plan = state.plan
     assert plan is not None
-    turn.say(EventReason.GROUP_REJOINED, f"group {group} is back, in epoch {plan.epoch}", (group,))
+    spare = turn.group(group).spare
+    by = f", as what was spare {spare}" if spare is not None else ""
+    turn.say(EventReason.GROUP_REJOINED, f"group {group} is back{by}, in epoch {plan.epoch}", (group,))
     if len(state.whole) == turn.config.groups:
         turn.move_job(JobState.RUNNING)

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from spare.api.exit_codes import ExitCode
-from spare.control import leave
+from spare.control import leave, spares
 from spare.control.action import DeleteGroup
 from spare.control.config import Config
 from spare.control.decide import Decision, begin
@@ -53,6 +53,7 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
         config,
         groups,
         began=now,
+        spares=spares.not_started(config, now + config.backoff(1)),  # the backend has this long to tell of them
         job=_job(whole, kept),
         plan=plan,
         poison=plan.skipped,

@@ -66,8 +66,8 @@ GROUP_MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
     ),
     GroupState.ACTIVE: frozenset({GroupState.DONE, GroupState.LOST, GroupState.LEFT, GroupState.STARTING}),
     GroupState.DONE: frozenset({GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
-    GroupState.LOST: frozenset({GroupState.STARTING}),
-    GroupState.LEFT: frozenset({GroupState.STARTING}),
+    GroupState.LOST: frozenset({GroupState.STARTING, GroupState.READY}),  # ready: a spare takes the place
+    GroupState.LEFT: frozenset({GroupState.STARTING, GroupState.READY}),
 }
 """From each state, those that may follow. STARTING from anywhere: a new incarnation takes the number over."""
 
@@ -98,6 +98,8 @@ class Group:
     """Starts so far since it was last a member that had committed something."""
     retry: float | None = None
     """When it is to be started again."""
+    spare: int | None = None
+    """Its present incarnation was started as this spare (from 0), and has taken the group's place."""
     reason: str = ""
     """Why it is lost or not there yet."""
     lag: float = 1.0
@@ -107,8 +109,6 @@ class Group:
     """Since when it has been much slower than the median, or about as fast; neither in between."""
     straggler: bool = False
     """It has been slow for long, and not well for long since."""
-
-    # --- the group as a whole ---------------------------------------------------------------------------------------
 
     @property
     def zone(self) -> tuple[str, ...]:
@@ -296,6 +296,8 @@ class State:
     groups: tuple[Group, ...]
     """By group number."""
     began: float
+    spares: tuple[Group, ...] = ()
+    """What waits to take the place of a lost group; the number of the first is that of groups."""
     job: JobState = JobState.PENDING
     plan: Plan | None = None
     losses: tuple[Loss, ...] = ()
@@ -332,6 +334,8 @@ class State:
     """The newest step that anybody reported as committed."""
     loss: float | None = None
     masked: int = 0
+    taken: int = 0
+    """Places of groups that spares have taken."""
     drained: int = 0
     """Groups that left because they were asked to."""
     restarts: int = 0
@@ -369,9 +373,14 @@ class State:
         """Whether no plan is in force: before the first one, or between a wipe-out and the plan that begins again."""
         return self.plan is None or self.restarting is not None
 
+    def at(self, number: int) -> Group:
+        """The group, or from spec.groups on the spare, of that number."""
+        count = len(self.groups)
+        return self.groups[number] if number < count else self.spares[number - count]
+
     def member(self, group: int) -> bool:
         """Whether the group's present incarnation is a member and not known to be dead."""
-        here = self.groups[group]
+        here = self.at(group)
         alive = here.state in (GroupState.JOINING, GroupState.ACTIVE, GroupState.DONE)
         return alive and here.halted is None and self.plan is not None and self.plan.has(group, here.uid)
 

@@ -36,13 +36,24 @@ class Turn:
         self.state = replace(self.state, **changes)
 
     def group(self, group: int) -> Group:
-        """One group as it is now."""
-        return self.state.groups[group]
+        """One group, or spare, as it is now."""
+        return self.state.at(group)
+
+    def name(self, number: int) -> str:
+        """ "group 3" or "spare 0"."""
+        count = self.config.groups
+        return f"group {number}" if number < count else f"spare {number - count}"
 
     def put(self, group: int, **changes: Any) -> None:
         """Change fields of one group; `move` is for its state."""
-        groups = self.state.groups
-        self.set(groups=(*groups[:group], replace(groups[group], **changes), *groups[group + 1 :]))
+        self.seat(group, replace(self.group(group), **changes))
+
+    def seat(self, number: int, here: Group) -> None:
+        """Let this be all that is known under a group's, or spare's, number."""
+        count = len(self.state.groups)
+        kind, at = ("groups", number) if number < count else ("spares", number - count)
+        rows = getattr(self.state, kind)
+        self.set(**{kind: (*rows[:at], here, *rows[at + 1 :])})
 
     def put_pod(self, group: int, pod: int, **changes: Any) -> None:
         """Change what is known of one pod of a group."""
@@ -88,7 +99,8 @@ class Turn:
         self.set(refused=self.state.refused + 1)
         if key not in self.state.told:
             self.set(told=self.state.told | {key})
-            self.say(EventReason.REFUSED, f"refused {text}", (group,))
+            about = (group,) if group < self.config.groups else ()
+            self.say(EventReason.REFUSED, f"refused {text}", about)
 
     def lose(self, group: int, cause: str, sign: float) -> None:
         """A member is dead. It is answered at the end of this turn, together with all others that are known by then."""

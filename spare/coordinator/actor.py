@@ -32,6 +32,7 @@ from spare.control.action import (
     SendRenew,
     SendSave,
     SendStop,
+    TakeOver,
 )
 from spare.control.config import Config
 from spare.control.decide import Decision, decide
@@ -90,7 +91,7 @@ class Coordinator:
         """
         self._config = config
         self._backend = backend
-        self._identity = Identity(config.job, token, incarnation or uuid.uuid4().hex, term)
+        self._identity = Identity(config.job, token, incarnation or uuid.uuid4().hex, term, config.groups)
         self._transport = transport or Tcp()
         self._observers = observers
         self._clock = clock
@@ -188,6 +189,8 @@ class Coordinator:
                     self._chore(self._create(group))
                 case DeleteGroup(group, uid):
                     self._delete(group, uid)
+                case TakeOver(group, spare, uid):
+                    self._take_over(group, spare, uid)
                 case LetGo(group, uid):
                     self._let_go(group, uid)
                 case Connect(group, uid, address, pod):
@@ -304,10 +307,21 @@ class Coordinator:
         self._links[group, pod] = link
         link.start()
 
+    def _take_over(self, group: int, spare: int, uid: str) -> None:
+        self._part([group])  # what is left of the group's last incarnation may still be told things
+        for link in self._of([spare]):
+            self._links[group, link.pod] = self._links.pop((spare, link.pod))
+            link.group = group
+        what = f"group {group} could not be given its spare"
+        self._chore(insist(what, lambda: self._backend.take_over(group, spare, uid), self._troubled))
+
+    def _part(self, groups: Sequence[int]) -> None:
+        for link in self._of(groups):
+            self._parting.append(self._links.pop((link.group, link.pod)))
+
     def _let_go(self, group: int, uid: str) -> None:
-        for link in self._of([group]):
-            if link.uid == uid:
-                self._parting.append(self._links.pop((group, link.pod)))
+        if any(link.uid == uid for link in self._of([group])):
+            self._part([group])
         what = f"group {group} could not be let go"
         self._chore(insist(what, lambda: self._backend.let_go(group, uid), self._troubled))
 

@@ -23,7 +23,11 @@ class Backend(Protocol):
 
     async def create(self, group: int) -> None:
         """Start the agents of all pods of the group, under one fresh uid. Returns at once; AgentUp or AgentNotStarted
-        follows for each pod."""
+        follows for each pod. Numbers from the job's count of groups on are spares': groups without a place yet."""
+
+    async def take_over(self, group: int, spare: int, uid: str) -> None:
+        """That incarnation, started as number `spare`, is the group's from now on, and `spare` is free for another
+        start. A start of the group that is under way beside it is ended."""
 
     async def delete(self, group: int, uid: str) -> None:
         """End all pods of that incarnation with all their processes, dead, stopped or alive. It being gone already is

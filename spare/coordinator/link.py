@@ -36,6 +36,8 @@ class Identity:
     """Incarnation of the coordinator, for the agents' logs."""
     term: int = 0
     """Number of its leadership, where coordinators follow each other: see `wire.Attach`."""
+    groups: int | None = None
+    """Of the job: who says a higher number was started as a spare, and may have taken a group's place since."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,9 @@ class Link:
 
     def _foreign(self, message: wire.Message, uid: str | None = None) -> str | None:
         why = wire.stale(message, job=self._identity.job, uid=message.uid if uid is None else uid)
-        if why is None and getattr(message, "group", self.group) != self.group:
-            why = f"message {message.kind!r} is of group {getattr(message, 'group', None)}; this is group {self.group}"
+        said, groups = getattr(message, "group", self.group), self._identity.groups
+        if why is None and said != self.group and (groups is None or max(said, self.group) < groups):
+            why = f"message {message.kind!r} is of group {said}; this is group {self.group}"
         if why is None and getattr(message, "pod", self.pod) != self.pod:
             why = f"message {message.kind!r} is of pod {getattr(message, 'pod', None)}; this is pod {self.pod}"
         return why

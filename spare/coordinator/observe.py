@@ -35,6 +35,20 @@ class GroupSnapshot:
 
 
 @dataclass(frozen=True)
+class SpareSnapshot:
+    """One spare at one moment."""
+
+    spare: int
+    """From 0."""
+    state: str
+    """starting, ready, lost: as of a group."""
+    pids: tuple[int, ...] = ()
+    """Processes of all its workers, by rank; 0 where one is not known."""
+    reason: str = ""
+    """Why it is not there."""
+
+
+@dataclass(frozen=True)
 class Recovery:
     """One answered failure. Seconds; -1 where a part was not seen.
 
@@ -88,6 +102,9 @@ class Snapshot:
     """Why it ended, with the text of the user's exception where there is one."""
     digest: str | None
     """SHA-256 over all parameters, when every member reported the same one."""
+    spares: tuple[SpareSnapshot, ...] = ()
+    spares_used: int = 0
+    """Places of groups that spares have taken."""
 
 
 @dataclass(frozen=True)

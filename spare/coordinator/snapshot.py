@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spare.control.state import Recovered, State
-from spare.coordinator.observe import GroupSnapshot, Recovery, Snapshot
+from spare.control.state import Group, GroupState, Recovered, State
+from spare.coordinator.observe import GroupSnapshot, Recovery, Snapshot, SpareSnapshot
 
 _UNSEEN = -1.0
 
@@ -29,7 +29,15 @@ def snapshot_of(state: State, wall: float) -> Snapshot:
         exit_code=state.exit_code,
         verdict=state.verdict,
         digest=state.digest,
+        spares=tuple(_spare(state, here) for here in state.spares),
+        spares_used=state.taken,
     )
+
+
+def _spare(state: State, here: Group) -> SpareSnapshot:
+    pids = tuple(rank.pid for rank in here.ranks)
+    reason = here.reason if here.state is GroupState.LOST else ""
+    return SpareSnapshot(here.group - len(state.groups), here.state.value, pids, reason)
 
 
 def _group(state: State, number: int) -> GroupSnapshot:

@@ -10,6 +10,7 @@ import signal
 import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from spare.api.wire import Address
 from spare.control.signal import AgentGone, AgentNotStarted, AgentUp
@@ -59,6 +60,8 @@ class _Started:
     """It is being ended, or a pod of it has ended: the group may be started again."""
     leaving: bool = False
     """It ends by itself: the group may be started again beside it."""
+    spare: int | None = None
+    """It was started as this spare."""
 
 
 class LocalBackend:
@@ -89,12 +92,25 @@ class LocalBackend:
         if self._closing or (newest is not None and not newest.doomed and not newest.leaving):
             return
         uid = uuid.uuid4().hex
-        started = _Started(group, uid, Kin(f"SPARE_UID={uid}"), [_Pod(pod) for pod in range(self.launch.pods)])
+        pods, spare = [_Pod(pod) for pod in range(self.launch.pods)], self.launch.spare(group)
+        started = _Started(group, uid, Kin(f"SPARE_UID={uid}"), pods, spare=spare)
         # A scripted failure belongs to the first start: a replacement that met it again would never get past it.
         faults = self.launch.faults.get(group, "") if newest is None else ""
         self._newest[group] = self._started[uid] = started
         for pod in started.pods:
             self._spawn(self._live(started, pod, faults))
+
+    async def take_over(self, group: int, spare: int, uid: str) -> None:
+        """See `Backend.take_over`. Its output stays where it is; the group's log says where."""
+        started, overtaken = self._started[uid], self._newest.get(group)
+        started.group, self._newest[group] = group, started
+        if self._newest.get(spare) is started:
+            del self._newest[spare]
+        for pod in started.pods:
+            with self.folder.log(group, self._which(pod)).open("a") as log:
+                log.write(f"[spare run] group {group} goes on in {self._log(started, pod).name}\n")
+        if overtaken is not None and not overtaken.doomed and not overtaken.leaving:
+            await self.delete(group, overtaken.uid)
 
     async def let_go(self, group: int, uid: str) -> None:
         """See `Backend.let_go`."""
@@ -190,9 +206,14 @@ class LocalBackend:
     def _which(self, pod: _Pod) -> int | None:
         return pod.pod if self.launch.pods > 1 else None
 
+    def _log(self, started: _Started, pod: _Pod) -> Path:
+        if started.spare is not None:
+            return self.folder.spare_log(started.spare, started.uid, self._which(pod))
+        return self.folder.log(started.group, self._which(pod))
+
     async def _start(self, started: _Started, pod: _Pod, write: int, faults: str) -> asyncio.subprocess.Process:
         environment = self.launch.environment(started.group, pod.pod, started.uid, write, faults)
-        with self.folder.log(started.group, self._which(pod)).open("ab") as log:
+        with self._log(started, pod).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 str(agent_program()),
                 "--",
@@ -230,8 +251,8 @@ class LocalBackend:
         if started.doomed:
             return
         started.doomed = True
-        log = self.folder.log(started.group, self._which(pod))
-        tail = await asyncio.to_thread(self.folder.tail, started.group, pod=self._which(pod))
+        log = self._log(started, pod)
+        tail = await asyncio.to_thread(self.folder.tail, log)
         self._emit(AgentNotStarted(started.group, f"{why}; its log {log} ends:\n{tail}", pod.pod))
         await self.delete(started.group, started.uid)
 

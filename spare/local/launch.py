@@ -20,6 +20,7 @@ RESERVED: Final = frozenset(
         *(
             "JOB",
             "GROUP",
+            "SPARE",
             "POD",
             "PODS",
             "PROCS",
@@ -65,6 +66,8 @@ class Launch:
     """The job's secret."""
     faults: Mapping[int, str] = field(default_factory=dict)
     """Scripted failures by group."""
+    groups: int | None = None
+    """Of the job: what is started with a higher number is a spare. None: nothing is."""
     pods: int = 1
     """Of each group."""
     procs: int = 1
@@ -90,6 +93,7 @@ class Launch:
             cwd=base / (trainer.working_dir or "."),
             env={**trainer.env, **env},
             bind=bind,
+            groups=spec.groups,
             pods=spec.pods_per_group,
             procs=spec.proc_per_pod,
             seed=spec.seed,
@@ -102,8 +106,13 @@ class Launch:
             grace=float(spec.template.spec.termination_grace_period_seconds),
         )
 
+    def spare(self, number: int) -> int | None:
+        """Which spare (from 0) is started with that number; None: it is a group."""
+        return None if self.groups is None or number < self.groups else number - self.groups
+
     def environment(self, group: int, pod: int, uid: str, announce_fd: int, faults: str) -> dict[str, str]:
         """The whole environment of one agent; its workers inherit it."""
+        spare = self.spare(group)
         inherited = {name: value for name, value in os.environ.items() if name not in RESERVED}
         return {
             "OMP_NUM_THREADS": "1",  # the groups share the machine's cores; many threads each would fight for them
@@ -113,6 +122,7 @@ class Launch:
             **self.env,
             "SPARE_JOB": self.job,
             "SPARE_GROUP": str(group),
+            "SPARE_SPARE": "" if spare is None else str(spare),
             "SPARE_POD": str(pod),
             "SPARE_PODS": str(self.pods),
             "SPARE_PROCS": str(self.procs),

@@ -35,10 +35,14 @@ class RunFolder:
         """File that the group's agent and workers write their output to; each `pod`'s where it has several."""
         return self.path / (f"group-{group}.log" if pod is None else f"group-{group}-pod-{pod}.log")
 
-    def tail(self, group: int, lines: int = 10, pod: int | None = None) -> str:
+    def spare_log(self, spare: int, uid: str, pod: int | None = None) -> Path:
+        """The same of a spare, for each start of one: the groups whose places they take go on writing there."""
+        return self.path / f"spare-{spare}-{uid[:8]}{'' if pod is None else f'-pod-{pod}'}.log"
+
+    def tail(self, log: Path, lines: int = 10) -> str:
         """The last lines of a log; empty where there is none."""
         try:
-            with self.log(group, pod).open("rb") as file:
+            with log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
                 return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:

@@ -23,8 +23,9 @@ from spare_runtime.agent.assembling import Assembling, Assembly
 from spare_runtime.agent.doors import Doors
 from spare_runtime.agent.leaving import Leaving
 from spare_runtime.agent.listening import tls_context
+from spare_runtime.agent.wanted import Wanted
 from spare_runtime.agent.worker import Worker
-from spare_runtime.config import Environment
+from spare_runtime.config import Environment, placed
 
 STOP_GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL of a worker that was told to stop; it answers an order in milliseconds."""
@@ -65,6 +66,7 @@ class Agent:
         self.renewed = 0
         """Epoch of the newest order to start the workers again."""
         self.leaving = Leaving(clock, self._hand_on, self._stop)
+        self._wanted = Wanted(clock, self._stop)
         self.term = 0
         """Leadership of the latest coordinator that attached."""
         self._up: asyncio.StreamWriter | None = None
@@ -84,7 +86,8 @@ class Agent:
             if not tasks[1].done():
                 self._say(f"stopping: {self.stop_reason}")
                 await asyncio.gather(*(worker.end(STOP_GRACE) for worker in self.workers))
-                return int(ExitCode.COMPLETE if self._departed() else ExitCode.SIGTERM)
+                waited = self.env.spare is not None  # for nothing, and that is no failure
+                return int(ExitCode.COMPLETE if waited or self._departed() else ExitCode.SIGTERM)
             tasks[1].result()
             return int(ExitCode.COMPLETE) if self._departed() else await self._ended()
         finally:
@@ -112,7 +115,7 @@ class Agent:
         try:
             while True:
                 env = assembly.environment(worker.rank, below, self.renewed)
-                await worker.start(self.command, {**os.environ, **env})
+                await worker.start(self.command, {**os.environ, **self.env.place, **env})
                 await self._over(worker)
                 if not worker.renewing:
                     break
@@ -143,7 +146,7 @@ class Agent:
 
     def _announce(self, address: wire.Address) -> None:
         of = f", pod {self.env.pod}" if self.env.pods > 1 else ""
-        self._say(f"group {self.env.group}{of} listens on {address}")
+        self._say(f"{self.env.called}{of} listens on {address}")
         if self.env.announce_fd is not None:
             os.write(self.env.announce_fd, f"{address}\n".encode())
             os.close(self.env.announce_fd)
@@ -177,7 +180,7 @@ class Agent:
 
     def _say(self, text: str) -> None:
         of = f".{self.env.pod}" if self.env.pods > 1 else ""
-        print(f"[agent {self.env.group}{of}] {text}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"[agent {self.env.name}{of}] {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     # --- up: to the coordinator -----------------------------------------------------------------------------------
 
@@ -213,6 +216,7 @@ class Agent:
         while True:
             await asyncio.sleep(self.env.heartbeat)
             self._beat_once()
+            self._wanted.look(self._up is not None or self.env.spare is None)
 
     def _beat_once(self, nonce: int | None = None) -> None:
         for worker in self.workers:
@@ -268,7 +272,7 @@ class Agent:
     def _welcome(self) -> None:
         for worker in self.workers:
             head = self._head(worker.rank)
-            now = {"token": self.env.token, "epoch": self._epoch(), **self.assembly.told()}
+            now = {"token": self.env.token, "epoch": self._epoch(), "group": self.env.group, **self.assembly.told()}
             if worker.seen is not None:
                 now |= {"step": worker.seen.step, "phase": worker.seen.phase, "epoch": worker.seen.epoch}
             self._write((worker.hello or wire.Hello(**head)).model_copy(update=now).line())
@@ -316,7 +320,7 @@ class Agent:
                 why = f"plan {plan.epoch} with digest {plan.digest[:12]}; mine has {self.plan.digest[:12]}"
                 self._report(self._refusal("plan", why))
             return  # the same one again: a coordinator that came back
-        self.plan = plan
+        self.plan, self.env = plan, placed(self.env, plan.group)
         for worker in self.workers:
             for kind in ("suspect", "running"):
                 worker.last.pop(kind, None)  # of an older epoch now

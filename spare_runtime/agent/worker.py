@@ -132,7 +132,13 @@ class Worker:
         else:
             # Where native code holds Python's lock nothing is said either: no progress, but no death.
             worker = "running" if self.hello else "none"
-        more = {"nonce": nonce, "worker": worker, "silent_for": silent, "still": base.still + silent}
+        more = {
+            "nonce": nonce,
+            "group": head["group"],
+            "worker": worker,
+            "silent_for": silent,
+            "still": base.still + silent,
+        }
         return base.model_copy(update=more)
 
     def tell(self, line: bytes) -> None:

@@ -66,6 +66,10 @@ class Keeper:
         """The newest complete ones, newest first, for the hello."""
         return () if self._folder is None else tuple(map(str, self._folder.complete()))
 
+    def belongs_to(self, group: int) -> None:
+        """This process was a spare, and has that group's place now."""
+        self._group = group
+
     def attach(self, line: Line) -> None:
         """Report on this line."""
         self._line = line

@@ -139,7 +139,7 @@ class Mishaps:
 
     def _comes_to(self, worker: SimWorker, point: str) -> None:
         for fault in tuple(self._armed):
-            if (fault.group, fault.point) == (worker.env.group, point):
+            if (fault.group, fault.point) == (worker.group, point):
                 self._armed.remove(fault)
                 self.happens(fault)
 

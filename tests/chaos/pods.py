@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spare.api import wire
+from spare.control.record import read_document
 from spare.control.signal import AgentGone, AgentNotStarted, AgentUp
 from spare.coordinator.backend import Emit
 from spare_runtime.agent.agent import Agent
@@ -142,6 +143,8 @@ class Pod:
         self.told_gone = False
         self.env = {"SPARE_JOB": site.job, "SPARE_GROUP": str(group), "SPARE_UID": uid, "SPARE_TOKEN": TOKEN}
         self.env |= site.env | {"SPARE_GRACE": "100000"}  # handing on is tried elsewhere
+        if group >= site.groups:
+            self.env["SPARE_SPARE"] = str(group - site.groups)
         self.agent = SimAgent(self, self.env)
         self.node.loop.create_task(self._run())
 
@@ -171,7 +174,7 @@ class Pod:
         assert self.serve_worker is not None
         connection = Connection(self.site.net, self.worker_node, self.node)
         self.connections.append(connection)
-        env = read_environment({**self.env, "SPARE_AGENT": "@below"})
+        env = read_environment({**self.env, **self.agent.env.place, "SPARE_AGENT": "@below"})
         self.worker = self.site.start_worker(self, self.worker_node, env, connection)
         self.node.after(0.0005, self.serving, self.serve_worker, connection, connection.down, connection.up)
 
@@ -216,9 +219,11 @@ class Site:
     It outlives coordinators, as a cluster does. What it tells while there is none is lost; who comes is told what is.
     """
 
-    def __init__(self, meshes: Meshes, job: str, env: dict[str, str], start_worker: Callable[..., SimWorker]) -> None:
+    def __init__(
+        self, meshes: Meshes, job: str, groups: int, env: dict[str, str], start_worker: Callable[..., SimWorker]
+    ) -> None:
         self.meshes, self.net, self.core = meshes, meshes.net, meshes.core
-        self.job, self.env, self.start_worker = job, env, start_worker
+        self.job, self.groups, self.env, self.start_worker = job, groups, env, start_worker
         self.world = Node(self.core, "site", "site")
         self.coordinator: Node | None = None
         self.pods: list[Pod] = []
@@ -241,9 +246,19 @@ class Site:
     async def open(self, emit: Emit) -> None:
         """See Backend."""
         self._emit = emit
+        self._adopt()
         for pod in self.pods:
             if pod.up and not pod.node.dead:
                 self.tell(AgentUp(pod.group, pod.uid, str(pod.address)))
+
+    def _adopt(self) -> None:
+        """What a backend that comes back makes of the pods that are there: the plan's word counts more than theirs."""
+        plan = read_document(self.document)[0] if self.document is not None else None
+        members = {member.uid: member.group for member in plan.members} if plan is not None else {}
+        for pod in self.pods:
+            pod.group = members.get(pod.uid, pod.group)
+        self.newest = {pod.group: pod for pod in self.pods if pod.doomed}
+        self.newest |= {pod.group: pod for pod in self.pods if not pod.doomed}
 
     async def create(self, group: int) -> None:
         """See Backend."""
@@ -256,10 +271,21 @@ class Site:
             self.refused[group] = refused + 1
             self.tell(AgentNotStarted(group, "no room"))
             return
-        uid = f"{group}.{sum(pod.group == group for pod in self.pods)}"
+        uid = f"{group}.{sum(pod.uid.startswith(f'{group}.') for pod in self.pods)}"
         pod = Pod(self, group, uid)
         self.pods.append(pod)
         self.newest[group] = pod
+
+    async def take_over(self, group: int, spare: int, uid: str) -> None:
+        """See Backend."""
+        pod, overtaken = next(pod for pod in self.pods if pod.uid == uid), self.newest.get(group)
+        self.newest[group] = pod
+        if self.newest.get(spare) is pod:
+            del self.newest[spare]
+        if self.core.random.random() < 0.7:  # else its label is not changed in time
+            pod.group = group
+        if overtaken is not None and not overtaken.doomed and not overtaken.leaving:
+            await self.delete(group, overtaken.uid)
 
     async def let_go(self, group: int, uid: str) -> None:
         """See Backend."""

@@ -74,7 +74,7 @@ class Rules:
             if held.begun_again != worker.training.begun_again:
                 continue
             here, there = self.plans[mine.epoch], self.plans[other.plan.epoch]
-            if here.has(pod.group, pod.uid) and there.has(worker.env.group, worker.env.uid):
+            if here.has(other.plan.group, pod.uid) and there.has(mine.group, worker.env.uid):
                 raise self.core.violated(
                     f"computed again: {worker.node.name} computes {bit} of step {step}, which {other.node.name} holds"
                 )

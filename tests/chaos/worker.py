@@ -94,6 +94,11 @@ class SimWorker:
         self.process.passes("committed")
 
     @property
+    def group(self) -> int:
+        """The group whose place it has; the number that it was started with, while it has none."""
+        return self.member.env.group if self.member is not None else self.env.group
+
+    @property
     def plan(self) -> wire.Plan | None:
         """The plan that it runs under."""
         return self.member.membership.plan if self.member is not None else None

@@ -39,6 +39,7 @@ class Shape:
     compute: float = 0.03
     """Seconds of one micro-batch."""
     replace: bool = True
+    spares: int = 0
 
     @property
     def config(self) -> Config:
@@ -52,6 +53,7 @@ class Shape:
             dead_after=DEAD_AFTER,
             hang_after=HANG_AFTER,
             replace=self.replace,
+            spares=self.spares if self.replace else 0,
         )
 
 
@@ -101,7 +103,7 @@ class World:
             "SPARE_COLLECTIVE_TIMEOUT": str(COLLECTIVE),
             "SPARE_RENDEZVOUS_TIMEOUT": str(RENDEZVOUS),
         }
-        self.site = Site(self.meshes, JOB, env, self._start_worker)
+        self.site = Site(self.meshes, JOB, shape.groups, env, self._start_worker)
         self.rules = Rules(core, self.site)
         self.site.on_record = self.rules.recorded
         self.meshes.on_reduced = self.rules.reduced

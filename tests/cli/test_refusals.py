@@ -50,7 +50,6 @@ def spare(*arguments: str | Path) -> Result:
         (["--set", "spec.redundance=2"], "spec.redundance is not a field of spec"),
         (["--set", "spec.template.spec.containers[1].name=x"], "the job file has no place for it"),
         (["--set", "spec.groups.most=1"], "the job file has no place for it"),
-        (["--set", "spec.spares=1"], "spec.spares: 1 (allowed today: 0)"),
         (["--set", f"{COMMAND}=[no-such-program]"], "'no-such-program' is not an executable that can be found"),
         (["--set", f"{COMMAND}=[./train.sh]"], "'./train.sh' is not an executable"),
         (["--set", "spec.template.spec.containers[0].workingDir=nowhere"], "does not exist"),

@@ -26,7 +26,7 @@ class Drive:
         self.now = now
         self.config = config
         self.decisions: list[Decision] = [begin(config, now)]
-        self.uids = {g: f"u{g}" for g in range(config.groups)}
+        self.uids = {g: f"u{g}" for g in range(config.numbers)}
 
     @property
     def state(self) -> State:

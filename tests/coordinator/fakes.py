@@ -118,7 +118,8 @@ class Agent:
                 self.tell(self._alive(message.nonce))
             case wire.Plan():
                 if self.plan is None or message.epoch > self.plan.epoch:
-                    self.plan = message
+                    self.plan, self.group = message, message.group  # a spare learns it by this
+                    self.world.agents[self.group] = self
                     self.plans.append(message)
             case wire.Finish():
                 self._say_again(self.message(wire.Exited, code=0))
@@ -274,6 +275,10 @@ class World:
 
     async def let_go(self, group: int, uid: str) -> None:
         self.released.add(uid)
+
+    async def take_over(self, group: int, spare: int, uid: str) -> None:
+        self.agents[group] = self.agents.pop(spare)
+        assert self.agents[group].uid == uid
 
     async def record(self, name: str, text: str) -> None:
         self.records.append((name, text))

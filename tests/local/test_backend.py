@@ -217,7 +217,9 @@ def test_a_command_that_does_not_exist_leaves_the_agent_to_tell(tmp_path: Path) 
     async def scene(backend: LocalBackend, inbox: Inbox) -> None:
         await backend.create(0)
         await inbox.first(AgentUp)
-        await until(lambda: "'no-such-program'" in backend.folder.tail(0), "the log names the command")
+        await until(
+            lambda: "'no-such-program'" in backend.folder.tail(backend.folder.log(0)), "the log names the command"
+        )
 
     settings = launch(tmp_path, ("no-such-program",))
     played(scene, settings)
@@ -333,10 +335,13 @@ def test_scripted_failures_belong_to_the_first_start(tmp_path: Path) -> None:
     async def scene(backend: LocalBackend, inbox: Inbox) -> None:
         await backend.create(0)
         up = await inbox.first(AgentUp)
-        await until(lambda: "faults=[kill@3:compute] omp=2" in backend.folder.tail(0), "the first has the script")
+        await until(
+            lambda: "faults=[kill@3:compute] omp=2" in backend.folder.tail(backend.folder.log(0)),
+            "the first has the script",
+        )
         await backend.delete(0, up.uid)
         await backend.create(0)
-        await until(lambda: "faults=[] omp=2" in backend.folder.tail(0), "the second has none")
+        await until(lambda: "faults=[] omp=2" in backend.folder.tail(backend.folder.log(0)), "the second has none")
 
     played(scene, settings)
 

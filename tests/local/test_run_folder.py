@@ -58,5 +58,5 @@ def test_ledgers_and_logs_are_read_where_they_are(tmp_path: Path) -> None:
     folder.log(0).write_text("".join(f"line {n}\n" for n in range(1000)))
 
     assert folder.ledgers() == {"group-0-abc": [b'{"step":0}', b'{"st']}
-    assert folder.tail(0, 2) == "line 998\nline 999"
-    assert folder.tail(1) == ""
+    assert folder.tail(folder.log(0), 2) == "line 998\nline 999"
+    assert folder.tail(folder.log(1)) == ""

@@ -221,6 +221,9 @@ class ApiServer:
         if method == "PUT":
             assert body is not None
             return self._replace(key, sub, copy.deepcopy(body))
+        if method == "PATCH":
+            assert body is not None
+            return self._merge(key, copy.deepcopy(body))
         if method == "DELETE":
             wanted = ((body or {}).get("preconditions") or {}).get("uid")
             if wanted not in (None, self.objects[key]["metadata"]["uid"]):
@@ -247,6 +250,21 @@ class ApiServer:
             return 403, _status(403, text)
         self._fresh(plural, body)
         return 201, self._store("ADDED", key, body)
+
+    def _merge(self, key: Key, patch: Body) -> tuple[int, Body]:
+        """A merge patch (RFC 7386); one with another uid is a conflict."""
+        known = self.objects[key]
+        if patch.get("metadata", {}).get("uid") not in (None, known["metadata"]["uid"]):
+            return 409, _status(409, "the UID in the patch does not match the UID in the record")
+
+        def merged(there: Any, change: Any) -> Any:
+            if not isinstance(change, dict):
+                return change
+            there = there if isinstance(there, dict) else {}
+            result = {**there, **{k: merged(there.get(k), v) for k, v in change.items()}}
+            return {k: v for k, v in result.items() if change.get(k, v) is not None}
+
+        return 200, self._store("MODIFIED", key, merged(copy.deepcopy(known), patch))
 
     def _replace(self, key: Key, sub: str, body: Body) -> tuple[int, Body]:
         known = self.objects[key]

@@ -56,8 +56,8 @@ class PodAgent(Agent):
     exit_code = 137
 
     def _take(self, message: wire.Message) -> None:
-        if isinstance(message, wire.Finish):
-            self.exit_code = 0
+        if isinstance(message, wire.Finish) or (isinstance(message, wire.Stop) and self.plan is None):
+            self.exit_code = 0  # it has done its work, or was a spare that nobody needed
         super()._take(message)
 
     def die(self, reason: str, *, tell: bool = True) -> None:

@@ -14,7 +14,7 @@ from spare.api.status import Status
 from spare.control.config import Config
 from spare.control.decide import begin, decide
 from spare.control.signal import AgentGone, AgentUp, DrainGroup, Interrupted, Report, Signal, Suspend, Tick
-from spare_operator.account import status_of, waits_of
+from spare_operator.account import spares_wait, status_of, waits_of
 
 CONFIG = Config("team/job/1", 4, 3, 8)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -91,6 +91,9 @@ def test_what_keeps_groups_waiting_is_told_in_one_sentence() -> None:
     stuck = (EventReason.PODS_NOT_STARTING, "pod x: ErrImagePull: no such image")
     full = (EventReason.QUOTA_EXCEEDED, "exceeded quota")
 
-    assert waits_of({}) is None
-    assert waits_of({(3, 0): stuck}) == (stuck[0], f"group 3: {stuck[1]}")
-    assert waits_of({(3, 0): stuck, (1, 0): full, (2, 1): full}) == (full[0], f"2 groups (1-2): {full[1]}")
+    assert waits_of({}, 4) is None
+    assert waits_of({(3, 0): stuck}, 4) == (stuck[0], f"group 3: {stuck[1]}")
+    assert waits_of({(3, 0): stuck, (1, 0): full, (2, 1): full}, 4) == (full[0], f"2 groups (1-2): {full[1]}")
+    assert waits_of({(4, 0): full, (3, 0): stuck}, 4) == (stuck[0], f"group 3: {stuck[1]}")
+    assert spares_wait({(5, 0): full, (3, 0): stuck}, 4) == (full[0], f"spare 1: {full[1]}")
+    assert spares_wait({(3, 0): stuck}, 4) is None

@@ -31,7 +31,14 @@ def test_a_job_runs_and_completes(tmp_path: Path) -> None:
 
             status = bed.status()
             assert (status["step"], status["epoch"], status["masked"], status["restarts"]) == (20, 1, 0, 0)
-            assert status["groups"] == {"desired": 4, "active": 4, "joining": 0, "spare": 0, "lost": 0}
+            assert status["groups"] == {
+                "desired": 4,
+                "active": 4,
+                "joining": 0,
+                "spare": 0,
+                "sparesDesired": 0,
+                "lost": 0,
+            }
             plan = bed.api.get("configmaps", NAMESPACE, "job-plan")["data"]
             assert (plan["epoch"], plan["digest"]) == ("1", status["digest"])
             assert json.loads(plan["plan.json"])["epoch"] == 1

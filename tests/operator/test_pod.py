@@ -63,7 +63,7 @@ def test_a_pod_s_status_is_read(status: Any, field: str, expected: str | None) -
     body["metadata"]["uid"] = "p-1"
     state = status.pop("state", {"running": {}})
     body["status"] = {**status, "containerStatuses": [{"name": "trainer", "state": state}]}
-    seen = read_pod(body, names.AGENT_PORT)
+    seen = read_pod(body, names.AGENT_PORT, 4)
 
     assert seen is not None
     assert getattr(seen, field) == expected

@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, delete]
+  verbs: [get, list, watch, create, delete, patch] # patch: the label of a spare that takes the place of a group
 - apiGroups: [""]
   resources: [configmaps] # the newest plan
   verbs: [get, create, update]
