@@ -14,7 +14,7 @@ from spare.api import wire
 from spare.api.exit_codes import is_masked
 from spare.control import checkpointing, halt, leave, poison, recovery, rejoin, spares, straggle
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish, SendRenew
-from spare.control.rank import Raised, fresh_pods, fresh_ranks
+from spare.control.rank import Raised, fresh_pods, fresh_ranks, unknown
 from spare.control.signal import (
     AgentGone,
     AgentNotStarted,
@@ -58,23 +58,13 @@ def note(turn: Turn, signal: Signal) -> None:
             turn.refuse(group, (str(group), "line"), why)
         case Report(message):
             message = spares.said(turn.state, message)
-            if (unknown := _unknown(turn, message)) is None:
+            if (strange := unknown(turn.config, message)) is None:
                 _report(turn, message)
             else:
-                _refuse(turn, message, unknown)
+                _refuse(turn, message, strange)
         case AgentUp() | AgentGone() | AgentNotStarted() | LinkDown():
             if 0 <= signal.group < turn.config.numbers and 0 <= signal.pod < turn.config.pods:
                 _backend(turn, spares.told(turn.state, signal))
-
-
-def _unknown(turn: Turn, message: wire.Up) -> str | None:
-    """Why the job has no such group, pod or rank; None if it has."""
-    config = turn.config
-    if message.group >= config.numbers:
-        return f"the job has groups 0 to {config.groups - 1}" + (" and spares" if config.spares else "")
-    if message.pod >= config.pods or message.rank // config.procs != message.pod:
-        return f"pod {message.pod}, rank {message.rank}: a group has {config.pods} pods of {config.procs} ranks"
-    return None
 
 
 def _backend(turn: Turn, signal: AgentUp | AgentGone | AgentNotStarted | LinkDown) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spare.api import wire
+from spare.control.config import Config
 
 
 @dataclass(frozen=True)
@@ -88,3 +89,12 @@ def fresh_pods(count: int, heard: float = -math.inf, zones: tuple[tuple[str, ...
 def fresh_ranks(count: int) -> tuple[Rank, ...]:
     """Ranks of which nothing is known."""
     return tuple(Rank(rank) for rank in range(count))
+
+
+def unknown(config: Config, message: wire.Up) -> str | None:
+    """Why the job has no such group, spare, pod or rank as a report is of; None if it has."""
+    if message.group >= config.numbers:
+        return f"the job has groups 0 to {config.groups - 1}" + (" and spares" if config.spares else "")
+    if message.pod >= config.pods or message.rank // config.procs != message.pod:
+        return f"pod {message.pod}, rank {message.rank}: a group has {config.pods} pods of {config.procs} ranks"
+    return None

@@ -22,6 +22,9 @@ from spare.control.turn import Turn
 
 _FIT = 2.0
 """Heartbeats within which a spare must have been heard to be given a place: a dead one would cost a second plan."""
+_SLOW = 60.0
+"""Seconds after which a start of a group that does not come about keeps no spare from being started any more: the spare
+would take its place."""
 _Told = AgentUp | AgentGone | AgentNotStarted | LinkDown
 
 
@@ -178,15 +181,16 @@ def _take(turn: Turn, here: Group, spare: Group) -> None:
 def _fill(turn: Turn) -> None:
     """Start what is missing: after the first plan, and after every group that is to be started (field case F46)."""
     state = turn.state
-    if state.plan is None or any(_comes_first(here) for here in state.groups):
+    if state.plan is None or any(_comes_first(turn, here) for here in state.groups):
         return
     for here in state.spares:
         if here.retry is not None and turn.now >= here.retry:
             rejoin.start(turn, here)
 
 
-def _comes_first(here: Group) -> bool:
-    """Whether a group's own start is to be seen to before that of a spare. One that fails again and again is not."""
+def _comes_first(turn: Turn, here: Group) -> bool:
+    """Whether a group's own start is to be seen to before that of a spare. One that fails or hangs is not."""
     if here.state in (GroupState.LOST, GroupState.LEFT):
         return here.retry is not None and here.attempts <= 1
-    return here.state is GroupState.STARTING and here.attempts <= 2 and any(not pod.address for pod in here.pods)
+    young = here.attempts <= 2 and turn.now - here.started <= _SLOW
+    return here.state is GroupState.STARTING and young and any(not pod.address for pod in here.pods)
