@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from tests.e2e.install import ROOT, Images, Release, operator_log
-from tests.e2e.jobs import LEDGERS, START, integers, kill_group, pods_of, told, wait_condition, wait_step
-from tests.e2e.kubectl import Body, Namespace, call
+from tests.e2e.jobs import LEDGERS, START, integers, kill_group, pods_of, status, told, wait_condition, wait_step
+from tests.e2e.kubectl import Body, Namespace, call, wait_for
 from tests.e2e.ledgers import check_exact
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -62,15 +62,33 @@ def test_a_loss_on_a_cluster_is_masked_as_on_one_machine(namespace: Namespace, i
     check_exact(namespace, images.trainer, steps=80)
 
 
-@pytest.mark.parametrize(("name", "steps"), [("gpt", 30), ("spares", 100)])
-def test_samples_complete(name: str, steps: int, namespace: Namespace, images: Images) -> None:
-    """As they stand, in a restricted namespace."""
+def test_the_small_gpt_completes(namespace: Namespace, images: Images) -> None:
+    """As it stands, in a restricted namespace."""
     restrict(namespace)
-    namespace.apply(*sample(name, images))
+    namespace.apply(*sample("gpt", images))
 
-    done = wait_condition(namespace, name, "Complete", 400)
+    done = wait_condition(namespace, "gpt", "Complete", 400)
 
-    assert (done["step"], done["restarts"]) == (steps, 0)
+    assert (done["step"], done["restarts"]) == (30, 0)
+
+
+def test_a_spare_takes_the_place_of_a_lost_group(namespace: Namespace, images: Images) -> None:
+    """The pod that waited is the group's from then on, and says so by its label; weights are as if nothing had been."""
+    restrict(namespace)
+    namespace.apply(*sample("spares", images))
+    wait_condition(namespace, "spares", "Running", START)
+    wait_for("a spare to be ready", lambda: status(namespace, "spares")["groups"]["spare"] >= 1, START)
+    waiting = {pod["metadata"]["name"] for pod in namespace.all("pod", labelSelector="spare.training/spare")}
+
+    kill_group(namespace, "spares", 1)
+
+    wait_for("its place to be taken", lambda: namespace.events("SpareUsed"), 60)
+    taken = wait_for(
+        "the label", lambda: {p["metadata"]["name"] for p in pods_of(namespace, "spares", 1)} & waiting, 60
+    )
+    assert all(name.startswith("spares-s") for name in taken)
+    done = wait_condition(namespace, "spares", "Complete", 600)
+    assert (done["step"], done["masked"], done["restarts"]) == (400, 1, 0), told(namespace, "spares")
 
 
 def test_a_wipe_out_goes_back_to_the_checkpoint(namespace: Namespace, images: Images) -> None:
