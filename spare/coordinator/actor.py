@@ -8,6 +8,7 @@ record a coordinator that comes back goes on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
@@ -165,11 +166,9 @@ class Coordinator:
         """Everything that is there, waiting for the first of it until the next tick or deadline."""
         wait = min(tick, self._decision.wake) - self._clock()
         if not self._inbox and wait > 0:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._arrived.wait()
-            except TimeoutError:
-                pass
         # Two turns of the loop: what other connections hold at this moment comes along, and makes one decision (F05).
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -307,21 +306,22 @@ class Coordinator:
         self._links[group, pod] = link
         link.start()
 
+    def _part(self, group: int, uid: str | None = None) -> None:
+        """What is left of an incarnation may still be told things, beside the next one."""
+        for link in self._of([group]):
+            if uid in (None, link.uid):
+                self._parting.append(self._links.pop((group, link.pod)))
+
     def _take_over(self, group: int, spare: int, uid: str) -> None:
-        self._part([group])  # what is left of the group's last incarnation may still be told things
+        self._part(group)
         for link in self._of([spare]):
             self._links[group, link.pod] = self._links.pop((spare, link.pod))
             link.group = group
         what = f"group {group} could not be given its spare"
         self._chore(insist(what, lambda: self._backend.take_over(group, spare, uid), self._troubled))
 
-    def _part(self, groups: Sequence[int]) -> None:
-        for link in self._of(groups):
-            self._parting.append(self._links.pop((link.group, link.pod)))
-
     def _let_go(self, group: int, uid: str) -> None:
-        if any(link.uid == uid for link in self._of([group])):
-            self._part([group])
+        self._part(group, uid)
         what = f"group {group} could not be let go"
         self._chore(insist(what, lambda: self._backend.let_go(group, uid), self._troubled))
 
@@ -337,11 +337,9 @@ class Coordinator:
 
     async def _hang_up(self, link: Link) -> None:
         """Let a removed agent have the plan that says so, if it takes it now."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._config.heartbeat):
                 await link.flushed()
-        except TimeoutError:
-            pass
         await link.close()
 
     async def _create(self, group: int) -> None:
@@ -387,11 +385,9 @@ class Coordinator:
 
     async def _farewell(self) -> None:
         """Let the last orders go out."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL):
                 await asyncio.gather(*(link.flushed() for link in self._all() if link.up))
-        except TimeoutError:
-            pass
 
     async def _close(self) -> None:
         for link in self._all():

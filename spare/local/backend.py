@@ -109,7 +109,7 @@ class LocalBackend:
         for pod in started.pods:
             with self.folder.log(group, self._which(pod)).open("a") as log:
                 log.write(f"[spare run] group {group} goes on in {self._log(started, pod).name}\n")
-        if overtaken is not None and not overtaken.doomed and not overtaken.leaving:
+        if overtaken is not None and overtaken is not started and not (overtaken.doomed or overtaken.leaving):
             await self.delete(group, overtaken.uid)
 
     async def let_go(self, group: int, uid: str) -> None:

@@ -284,7 +284,7 @@ class Site:
             del self.newest[spare]
         if self.core.random.random() < 0.7:  # else its label is not changed in time
             pod.group = group
-        if overtaken is not None and not overtaken.doomed and not overtaken.leaving:
+        if overtaken is not None and overtaken is not pod and not (overtaken.doomed or overtaken.leaving):
             await self.delete(group, overtaken.uid)
 
     async def let_go(self, group: int, uid: str) -> None:

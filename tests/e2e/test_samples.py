@@ -82,9 +82,9 @@ def test_a_spare_takes_the_place_of_a_lost_group(namespace: Namespace, images: I
 
     kill_group(namespace, "spares", 1)
 
-    wait_for("its place to be taken", lambda: namespace.events("SpareUsed"), 60)
+    wait_for("its place to be taken", lambda: namespace.events("SpareUsed") or None, 60)
     taken = wait_for(
-        "the label", lambda: {p["metadata"]["name"] for p in pods_of(namespace, "spares", 1)} & waiting, 60
+        "the label", lambda: {p["metadata"]["name"] for p in pods_of(namespace, "spares", 1)} & waiting or None, 60
     )
     assert all(name.startswith("spares-s") for name in taken)
     done = wait_condition(namespace, "spares", "Complete", 600)
