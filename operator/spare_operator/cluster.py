@@ -101,9 +101,13 @@ class NotLeading(Exception):
 class Cluster:
     """Calls to one API server, from one event loop."""
 
-    def __init__(self, client: ApiClient, may_write: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, client: ApiClient, may_write: Callable[[], bool] = lambda: True, patience: float = PATIENCE
+    ) -> None:
+        """`patience`: seconds for which a request is tried again."""
         self._client = client
         self._may_write = may_write
+        self._patience = patience
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Body:
         """One object. Raises NotFound."""
@@ -152,11 +156,25 @@ class Cluster:
         with contextlib.suppress(NotFound, Conflict):
             await self._call("DELETE", kind.path(namespace, name), body)
 
+    async def evict(self, namespace: str, pod: str, *, uid: str, grace: float | None) -> None:
+        """Have a pod leave, if a disruption budget allows it. `grace`: seconds that it gets; None: as many as it says.
+
+        Raises:
+            ApiError: with status 429 where a budget does not allow it now.
+            NotFound: it is gone.
+        """
+        options: Body = {"preconditions": {"uid": uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = int(grace)
+        meta = {"name": pod, "namespace": namespace}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, "deleteOptions": options}
+        await self._call("POST", PODS.path(namespace, pod, "eviction"), body)
+
     async def _call(
         self, method: str, path: str, body: Body | None = None, query: Mapping[str, str] | None = None
     ) -> Body:
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + PATIENCE, PAUSE_FIRST
+        deadline, pause = loop.time() + self._patience, PAUSE_FIRST
         while True:
             if method != "GET" and not self._may_write():
                 raise NotLeading(f"{method} {path} was not sent: this operator does not hold the lease")

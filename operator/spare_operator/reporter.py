@@ -180,6 +180,8 @@ class Reporter:
         at = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         meta = self._job.meta(f"{self._job.name}.{uuid4().hex[:16]}")
         del meta["ownerReferences"]  # events outlive what they tell of
+        if event.groups:
+            meta["annotations"] = {names.GROUPS: ",".join(map(str, event.groups))}
         body: Body = {
             "metadata": meta,
             "involvedObject": {

@@ -1,4 +1,4 @@
-"""`spare drain`: let a group of a running job leave at the end of a step."""
+"""`spare drain`: let a group of a running job leave at the end of a step, of a local run or on a cluster."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from spare.api.exit_codes import ExitCode
+from spare.cli.access import Access, on_a_cluster
 from spare.local.door import SOCKET, NoRun, ask
 
 
 @click.command()
-@click.argument("group", type=click.IntRange(0))
+@click.argument("target", nargs=-1, required=True, metavar="[JOB] GROUP")
 @click.option("--run", metavar="RUN", help="The run's folder, or its name under --runs. Default: the only one running.")
 @click.option(
     "--runs",
@@ -22,14 +23,26 @@ from spare.local.door import SOCKET, NoRun, ask
     help="Folder with the runs' folders.",
 )
 @click.option("--grace", type=click.FloatRange(0), metavar="SECONDS", help="Until it must be gone. Default: the job's.")
-@click.option("--no-replacement", is_flag=True, help="Do not start the group again.")
-def drain(group: int, run: str | None, runs: Path, grace: float | None, no_replacement: bool) -> None:
-    """Let GROUP of a running `spare run` leave at the end of a step: nothing is lost, nothing is computed again.
+@click.option("--no-replacement", is_flag=True, help="Do not start the group again (a local run's only).")
+@on_a_cluster
+def drain(
+    target: tuple[str, ...], run: str | None, runs: Path, grace: float | None, no_replacement: bool, access: Access
+) -> None:
+    """Let GROUP of a running `spare run`, or of JOB on a cluster, leave at the end of a step: nothing is lost, nothing
+    is computed again.
 
     It stays while the job needs it: two other groups must have the training state, and each shard another host. A
-    replacement is started and joins later. Exits with 0 once the group has left, with 1 when it was lost instead, with
-    2 when there is no such run or group.
+    replacement is started and joins later. On a cluster its pods are evicted, as `kubectl drain` would: disruption
+    budgets are heeded, and when the pods' grace is over it is lost. Exits with 0 once the group has left, with 1 when
+    it was lost instead, with 2 when there is no such job or group.
     """
+    job, group = _target(target)
+    if job is not None:
+        if run is not None or no_replacement:
+            raise click.UsageError("--run and --no-replacement are for local runs, which have no JOB")
+        sys.exit(_on_a_cluster(access, job, group, grace))
+    if access.given:
+        raise click.UsageError("on a cluster the job is named: spare drain JOB GROUP")
     request = {"drain": group, "grace": grace, "again": not no_replacement}
     try:
         for answer in ask(_folder(run, runs), request):
@@ -41,6 +54,27 @@ def drain(group: int, run: str | None, runs: Path, grace: float | None, no_repla
         raise click.UsageError(str(error)) from error
     click.echo("the run has ended without a word", err=True)
     sys.exit(ExitCode.USER_ERROR)
+
+
+def _target(parts: tuple[str, ...]) -> tuple[str | None, int]:
+    """The job, where one is named, and the group."""
+    *job, group = parts
+    if len(job) > 1:
+        raise click.UsageError(f"{len(parts)} arguments: a group of a local run, or a job and a group")
+    if not (group.isascii() and group.isdigit()):
+        raise click.UsageError(f"the group {group!r} is no number from 0 on")
+    return (job[0] if job else None), int(group)
+
+
+def _on_a_cluster(access: Access, job: str, group: int, grace: float | None) -> int:
+    try:
+        from spare.cli.cluster import on
+        from spare.cli.evict import evict
+    except ModuleNotFoundError as error:
+        raise click.UsageError(
+            f"on a cluster {error.name} is needed: pip install 'spare-training[operator]'"
+        ) from error
+    return on(access, job, lambda place: evict(place, group, grace))
 
 
 def _folder(run: str | None, runs: Path) -> Path:

@@ -15,6 +15,10 @@ from spare.api.exit_codes import ExitCode
 COMMANDS: Final = {
     "run": ("spare.cli.run", "Run a job on this machine, each group as a local process."),
     "drain": ("spare.cli.drain", "Let a group of a running job leave at the end of a step."),
+    "status": ("spare.cli.status", "Show how a job on a cluster is."),
+    "events": ("spare.cli.status", "Show what happened to a job on a cluster."),
+    "suspend": ("spare.cli.suspend", "Stop a job on a cluster, to go on with it later."),
+    "resume": ("spare.cli.suspend", "Let a job on a cluster go on that was suspended."),
     "plan": (
         "spare.cli.plan",
         "Size a job: redundancy, checkpoints, expected time; or who computes what after a loss.",
@@ -23,6 +27,9 @@ COMMANDS: Final = {
     "validate": ("spare.cli.validate", "Say what is wrong with a job file, or what holds when nothing is."),
 }
 """Name of each subcommand: the module that has it under its own name, and its help in one line."""
+
+CLIENTS: Final = frozenset({"aiohttp", "kubernetes_asyncio"})
+"""What the commands on a cluster need beside the package's own requirements."""
 
 
 class LazyGroup(click.Group):
@@ -42,7 +49,12 @@ class LazyGroup(click.Group):
         """See click.Group."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        try:
+            command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in CLIENTS:
+                raise
+            raise click.UsageError(f"{cmd_name} needs {error.name}: pip install 'spare-training[operator]'") from error
         assert isinstance(command, click.Command)
         return command
 

@@ -68,6 +68,8 @@ class ApiServer:
         """Seconds that a request takes whose path, with its query, has this in it."""
         self.quota: dict[str, int] = {}
         """Most pods by namespace."""
+        self.budget = False
+        """A disruption budget allows no eviction."""
         self.mute_watches = False
         """Watches stand, but tell nothing: connections lost in silence."""
         self.address = ""
@@ -211,7 +213,12 @@ class ApiServer:
         key = (plural, namespace, name)
         if method == "GET" and not name:
             return 200, self._list(plural, namespace, query.get("labelSelector", ""))
-        if method == "POST":
+        if method == "POST" and sub == "eviction" and key in self.objects:
+            if self.budget:
+                return 429, _status(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+            self._delete(key, grace=True)
+            return 201, _status(201, "")
+        if method == "POST" and not sub:
             assert body is not None
             return self._create(plural, namespace, copy.deepcopy(body))
         if key not in self.objects:

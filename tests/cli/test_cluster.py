@@ -1,0 +1,257 @@
+"""`spare status`, `events`, `drain`, `suspend` and `resume` against the API server of the operator's tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from spare.api.exit_codes import ExitCode
+from spare.cli.main import main
+from spare.control.plan import Member, Plan
+from spare.control.record import Kept, document
+from spare.planner import healthy, place, reorder
+from spare_operator import names
+from tests.operator.api_server import ApiServer, Body
+from tests.operator.bed import NAMESPACE, job_body
+
+CHECKPOINT = "epoch-00000001-abcdefgh/step-0000000040"
+
+
+class Served:
+    """The server in a thread of its own, with a kubeconfig that leads to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.api = self.call(self._open)
+        server = {"name": "there", "cluster": {"server": self.api.address}}
+        context = {"name": "here", "context": {"cluster": "there", "user": "me", "namespace": NAMESPACE}}
+        config = {"clusters": [server], "contexts": [context], "users": [{"name": "me", "user": {"token": "t"}}]}
+        self.kubeconfig = folder / "kubeconfig"
+        whole = {"apiVersion": "v1", "kind": "Config", "current-context": "here", **config}
+        self.kubeconfig.write_text(yaml.safe_dump(whole))
+
+    async def _open(self) -> ApiServer:
+        api = ApiServer()
+        await api.open()
+        return api
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Run a coroutine function there."""
+        return asyncio.run_coroutine_threadsafe(work(), self.loop).result(10.0)
+
+    def close(self) -> None:
+        self.call(self.api.close)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10.0)
+        self.loop.close()
+
+    def spare(self, *arguments: str) -> Result:
+        command = [arguments[0], "--kubeconfig", str(self.kubeconfig), *arguments[1:]]
+        return CliRunner().invoke(main, command, terminal_width=200)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """With a job of four groups of which the last is lost, its pods and its plan; and a second job of another uid."""
+    made = Served(tmp_path)
+    job = made.api.put("sparejobs", job_body(runPolicy={"backoffLimit": 2}))
+    uid = job["metadata"]["uid"]
+    conditions = [condition("Degraded", "GroupLost", "group 3 lost"), condition("Running", "GroupLost", "group 3 lost")]
+    status = {"conditions": conditions, "epoch": 2, "step": 41, "depth": 1.375, "hostsLeft": 2, "masked": 1}
+    made.api.patch("sparejobs", NAMESPACE, "job", status=status)
+    schedule = reorder(healthy(place(4, 3, "Golomb"), 8), (0, 1, 2)).schedule
+    members = (Member(0, "u0", 1), Member(1, "u1", 1), Member(2, "s1", 2))  # whose place a spare has taken
+    plan = Plan(f"team/job/{uid}", 2, 2, members, 0, ("127.0.0.1:1",), schedule, "group 3 lost")
+    text = document(plan, Kept(masked=1, joining=(2,), checkpoints=(CHECKPOINT,)))
+    made.api.put("configmaps", {"metadata": {"name": "job-plan", "namespace": NAMESPACE}, "data": {"plan.json": text}})
+    for group in range(4):
+        made.api.put("pods", pod(uid, group))
+    for number, incarnation in enumerate(("s0", "s1")):
+        made.api.put("pods", spare_pod(uid, number, incarnation))
+    made.api.put("events", event("e1", uid, "Checkpointed", f"{CHECKPOINT} is complete", at="00:00"))
+    made.api.put("events", event("e2", uid, "GroupLost", "group 3 lost", groups="3", at="01:00"))
+    made.api.put("events", event("e3", "another", "GroupLost", "of another job", groups="1", at="02:00"))
+    yield made
+    made.close()
+
+
+def condition(kind: str, reason: str, message: str, status: str = "True") -> Body:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def pod(uid: str, group: int) -> Body:
+    labels = {names.JOB_UID: uid, names.GROUP_NUMBER: str(group), names.POD_NUMBER: "0", names.INCARNATION: f"u{group}"}
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    container = {"name": "trainer", "state": waiting if group == 3 else {"running": {}}}
+    return {
+        "metadata": {"name": f"job-g{group}-p0-u{group}", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"nodeName": f"node-{group}", "containers": [{"name": "trainer", "ports": []}]},
+        "status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [container]},
+    }
+
+
+def spare_pod(uid: str, number: int, incarnation: str) -> Body:
+    body = pod(uid, 0)
+    labels = body["metadata"]["labels"]
+    del labels[names.GROUP_NUMBER]
+    labels |= {names.SPARE_NUMBER: str(number), names.INCARNATION: incarnation}
+    body["metadata"]["name"] = f"job-s{number}-p0-{incarnation}"
+    return body
+
+
+def event(name: str, uid: str, reason: str, message: str, *, at: str, groups: str = "") -> Body:
+    meta: Body = {"name": name, "namespace": NAMESPACE, "annotations": {names.GROUPS: groups} if groups else {}}
+    kind = "Warning" if reason == "GroupLost" else "Normal"
+    told = {"reason": reason, "message": message, "type": kind, "lastTimestamp": f"2026-01-01T00:{at}Z"}
+    return {"metadata": meta, "involvedObject": {"uid": uid}, **told}
+
+
+def test_status_says_all_that_is_known_of_a_job(served: Served) -> None:
+    """As JSON and YAML the same; for people every number, every group with what it hosts, and what holds one up."""
+    result = served.spare("status", "job", "-o", "json")
+    found = json.loads(result.output)
+
+    assert result.exit_code == 0
+    assert (found["state"], found["reason"], found["step"], found["epoch"]) == ("Degraded", "GroupLost", 41, 2)
+    assert (found["depth"], found["hostsLeft"], found["masked"], found["restarts"]) == (1.375, 2, 1, 0)
+    assert (found["checkpoint"], found["checkpointTime"]) == (CHECKPOINT, "2026-01-01T00:00:00Z")
+    assert [each["state"] for each in found["groups"]] == ["active", "active", "joining", "starting"]
+    assert [sum(each["load"] for each in found["groups"]), len(found["groups"][0]["stack"])] == [32, 3]
+    assert found["groups"][3]["remark"] == "ImagePullBackOff: no such image"
+    assert [each["reason"] for each in found["events"]] == ["Checkpointed", "GroupLost"]
+    assert found["effective"]["detection"]["deadAfter"] == "5s"
+    assert (found["groups"][2]["pods"], found["spares"]) == (["job-s1-p0-s1"], ["job-s0-p0-s0"])
+    assert "template" not in found["effective"]
+    assert yaml.safe_load(served.spare("status", "job", "-o", "yaml").output) == found
+    text = served.spare("status", "job").output
+    for part in ("Degraded", "step 41", "depth 1.38", "masked 1", CHECKPOINT, "job-s1-p0-s1", "no such image"):
+        assert part in text
+
+
+def test_status_of_a_job_that_nobody_has_taken_up(served: Served) -> None:
+    """There is a spec and nothing else."""
+    served.api.put("sparejobs", job_body("fresh"))
+    found = json.loads(served.spare("status", "fresh", "-o", "json").output)
+
+    assert (found["state"], found["message"]) == ("Pending", "no operator has taken it up yet")
+    assert {each["state"] for each in found["groups"]} == {"lost"}
+
+
+def test_events_are_those_of_this_job(served: Served) -> None:
+    """Oldest first; none of an earlier job of that name."""
+    text = served.spare("events", "job").output
+
+    assert text.splitlines() == [
+        f"2026-01-01T00:00:00Z Checkpointed: {CHECKPOINT} is complete",
+        "2026-01-01T00:01:00Z GroupLost: group 3 lost",
+    ]
+    lines = [json.loads(line) for line in served.spare("events", "job", "-o", "json").output.splitlines()]
+    assert [each["warning"] for each in lines] == [False, True]
+
+
+@pytest.mark.parametrize(("reason", "code"), [("Drained", 0), ("GroupLost", 1), ("Halting", 1)])
+def test_drain_evicts_the_group_s_pods_and_says_what_came_of_it(served: Served, reason: str, code: int) -> None:
+    """Those of this group alone, and until an event tells of its end; an event of another group is not that."""
+    uid = served.api.get("sparejobs", NAMESPACE, "job")["metadata"]["uid"]
+
+    def evicted(kind: str, key: tuple[str, str, str], body: Body) -> None:
+        if key[0] == "pods" and body["metadata"].get("deletionTimestamp"):
+            served.api.put("events", event("n1", uid, "GroupLost", "another", groups="0", at="03:00"))
+            groups = "" if reason == "Halting" else "1"
+            served.api.put("events", event("n2", uid, reason, "that is what came of it", groups=groups, at="04:00"))
+
+    served.api.watchers.append(evicted)
+    result = served.spare("drain", "job", "1")
+
+    assert result.exit_code == code, result.output
+    assert "pod job-g1-p0-u1 is evicted" in result.output
+    assert result.output.splitlines()[-1] == "that is what came of it"
+    assert [call.path for call in served.api.writes()] == [f"/api/v1/namespaces/{NAMESPACE}/pods/job-g1-p0-u1/eviction"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["drain", "job", "4"], "group 4: the job has the groups 0 to 3"),
+        (["drain", "nobody", "1"], "no SPAReJob 'nobody' in namespace 'team'"),
+        (["drain", "1"], "on a cluster the job is named: spare drain JOB GROUP"),
+        (["drain", "job", "one"], "the group 'one' is no number from 0 on"),
+        (["drain", "job", "1", "--no-replacement"], "--run and --no-replacement are for local runs"),
+        (["status", "nobody"], "no SPAReJob 'nobody' in namespace 'team'"),
+        (["status", "job", "-n", "elsewhere"], "in namespace 'elsewhere'"),
+        (["status", "job", "--context", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_is_not_there_is_named(served: Served, arguments: list[str], said: str) -> None:
+    """A usage error, and nothing is written."""
+    result = served.spare(*arguments)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert said in result.output
+    assert not served.api.writes()
+
+
+def test_a_disruption_budget_is_told(served: Served) -> None:
+    """It is tried for some seconds, and then the server's own words are shown."""
+    served.api.budget = True
+    result = served.spare("drain", "job", "1")
+
+    assert result.exit_code == 1
+    assert "disruption budget" in result.output
+
+
+def test_suspend_and_resume_change_that_field_alone(served: Served) -> None:
+    """The rest of the run policy stays; twice is once; a write of the operator in between is no error."""
+    served.api.fail("PUT", "/sparejobs/job$", 409, "the object has been modified")
+    assert served.spare("suspend", "job").exit_code == 0
+    assert served.spare("suspend", "job").exit_code == 0
+    policy = served.api.get("sparejobs", NAMESPACE, "job")["spec"]["runPolicy"]
+    assert policy == {"backoffLimit": 2, "suspend": True}
+    assert len(served.api.writes()) == 2  # the one that was refused, and the one that was not
+
+    served.api.patch(
+        *("sparejobs", NAMESPACE, "job"),
+        status={
+            "conditions": [condition("Suspended", "Suspended", ""), condition("Running", "Suspended", "", "False")]
+        },
+    )
+    waited = served.spare("suspend", "job", "--wait", "5")
+    assert (waited.exit_code, waited.output.splitlines()[-1]) == (0, "job is Suspended, step 41")
+    assert served.spare("resume", "job").exit_code == 0
+    assert served.api.get("sparejobs", NAMESPACE, "job")["spec"]["runPolicy"] == {"backoffLimit": 2, "suspend": False}
+    late = served.spare("resume", "job", "--wait", "0.1")
+    assert late.exit_code == 1
+    assert "job is not there after 0.1 s: Suspended=True" in late.output
+
+
+def test_what_has_ended_is_not_resumed(served: Served) -> None:
+    """Complete and Failed are final (F34)."""
+    served.api.patch("sparejobs", NAMESPACE, "job", status={"conditions": [condition("Complete", "Completed", "")]})
+    result = served.spare("resume", "job")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "job has ended (Complete)" in result.output
+
+
+def test_drain_evicts_the_spare_that_took_the_group_s_place(served: Served) -> None:
+    """Its pods have no number of a group, and the group's former pod may still be there."""
+    served.api.budget = True
+    served.spare("drain", "job", "2")
+
+    assert {call.path.rpartition("/pods/")[2] for call in served.api.writes()} == {"job-s1-p0-s1/eviction"}
