@@ -176,6 +176,6 @@ def config_of(key: JobKey, spec: Spec) -> Config:
     """
     redundancy = spec.redundancy
     if redundancy == "auto":
-        redundancy = recommended_redundancy(spec.groups, spec.micro_batches)
+        redundancy = recommended_redundancy(spec.groups, spec.parts)
     config = Config.of(str(key), spec, redundancy)
     return dataclasses.replace(config, create_backoff=CREATE_BACKOFF, start_timeout=math.inf, deadline=None)

@@ -351,6 +351,11 @@ class Spec(Strict):
         return self.pods_per_group * self.proc_per_pod
 
     @property
+    def parts(self) -> int:
+        """Parts of a shard that are moved one by one: its micro-batches, or the shard itself."""
+        return 1 if self.scheduler is Scheduler.WHOLE_SHARDS else self.micro_batches
+
+    @property
     def trainer(self) -> Trainer:
         """What to start in each group."""
         index = self.template.trainer_index()

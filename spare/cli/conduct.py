@@ -57,7 +57,7 @@ def redundancy_of(job: SPAReJob) -> int:
     """The number of hosts per shard, `auto` resolved."""
     spec = job.spec
     if spec.redundancy == "auto":
-        return recommended_redundancy(spec.groups, spec.micro_batches)
+        return recommended_redundancy(spec.groups, spec.parts)
     return spec.redundancy
 
 

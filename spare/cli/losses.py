@@ -9,12 +9,15 @@ from typing import Any
 import click
 
 from spare.api.job import SPAReJob
+from spare.api.spec import Scheduler
 from spare.planner import (
     Range,
     Reorder,
     Schedule,
     WipeOut,
+    by_whole_shards,
     healthy,
+    healthy_shards,
     patch,
     place,
     ranges_of,
@@ -36,17 +39,18 @@ def explain_losses(job: SPAReJob, lost: tuple[int, ...], redundancy: int | None,
     if len(lost) == n:
         raise click.UsageError(f"--lost names all {n} groups of the job; one has to live for anything to be computed")
     given = redundancy or job.spec.redundancy
-    r = given if isinstance(given, int) else recommended_redundancy(n, m)
+    r = given if isinstance(given, int) else recommended_redundancy(n, job.spec.parts)
     if r > n:
         raise click.UsageError(f"--redundancy is {r}; allowed is 1 to groups, {n}")
     placement = place(n, r, job.spec.placement.strategy.value)
-    before = healthy(placement, m)
+    whole = job.spec.scheduler is Scheduler.WHOLE_SHARDS
+    before = (healthy_shards if whole else healthy)(placement, m)
     live = [group for group in range(n) if group not in lost]
     missing = 0
     for group in lost:
         missing |= before.mask(group)
     try:
-        after = reorder(before, live)
+        after = by_whole_shards(before, lambda coarse: reorder(coarse, live)) if whole else reorder(before, live)
         patches = patch(placement, m, live, missing)
     except WipeOut as wiped:
         hosts = {shard: placement.hosts(shard) for shard in wiped.shards}

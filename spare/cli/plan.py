@@ -127,7 +127,7 @@ def job_of(document: SPAReJob | None, numbers: dict[str, Any]) -> Job:
             raise click.UsageError(f"spec.checkpoint.period is {period:g} s; allowed is more than --save-time,"
                                    f" {given['save']:g} s")  # fmt: skip
         given |= {"groups": spec.groups, "gpus_per_group": spec.pods_per_group * spec.proc_per_pod,
-                  "micro_batches": spec.micro_batches, "period": period}  # fmt: skip
+                  "micro_batches": spec.parts, "period": period}  # fmt: skip
     if given["groups"] is None:
         raise click.UsageError("--groups or a JOB_FILE is needed")
     gpus = given["groups"] * given["gpus_per_group"]

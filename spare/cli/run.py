@@ -14,7 +14,7 @@ import click
 
 from spare.api.document import Path as Place
 from spare.api.job import SPAReJob
-from spare.api.spec import Scheduler, Spec
+from spare.api.spec import Spec
 from spare.cli.conduct import Order, conduct, prepare
 from spare.cli.job_file import overrides_of, read_job
 from spare.cli.json_lines import JsonLines, dropped
@@ -162,10 +162,7 @@ def _fits_this_machine(job: SPAReJob, env: dict[str, str]) -> None:
 def _unheeded(spec: Spec) -> Iterator[str]:
     """Settings that ask for what a local run cannot do yet: each with its value and what may stand there today."""
     policy = spec.run_policy
-    today = (
-        ("spec.scheduler", spec.scheduler, Scheduler.MICRO_BATCHES),
-        ("spec.runPolicy.suspend", policy.suspend, False),
-    )
+    today = (("spec.runPolicy.suspend", policy.suspend, False),)
     for path, value, allowed in today:
         if value != allowed:
             yield f"{path}: {value} (allowed today: {'not set' if allowed is None else allowed})"

@@ -32,5 +32,5 @@ def validate(job_file: Path, overrides: Sequence[tuple[Place, Any]]) -> None:
     job = read_job(job_file, overrides)
     click.echo(yaml.safe_dump(job.effective(), sort_keys=False, allow_unicode=True), nl=False)
     if job.spec.redundancy == "auto":
-        number = recommended_redundancy(job.spec.groups, job.spec.micro_batches)
+        number = recommended_redundancy(job.spec.groups, job.spec.parts)
         click.echo(f"# redundancy auto: {number} for {job.spec.groups} groups", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spare.api.spec import OnPoison, OnStraggler, OnWipeOut, Spec
+from spare.api.spec import OnPoison, OnStraggler, OnWipeOut, Scheduler, Spec
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Config:
     procs: int = 1
     """Workers in each pod: a group has `pods * procs` ranks, and lives while all of them do."""
     strategy: str = "Golomb"
+    whole_shards: bool = False
+    """Move whole shards, for comparison with the paper; else micro-batches."""
     heartbeat: float = 1.0
     """Seconds between two signs of life of an agent."""
     dead_after: float = 5.0
@@ -122,6 +124,7 @@ class Config:
             rebalance=spec.on_straggler is OnStraggler.REBALANCE,
             skip_poison=spec.on_poison is OnPoison.SKIP,
             strategy=spec.placement.strategy.value,
+            whole_shards=spec.scheduler is Scheduler.WHOLE_SHARDS,
             heartbeat=detection.heartbeat.total_seconds(),
             dead_after=detection.dead_after.total_seconds(),
             start_timeout=detection.start_timeout.total_seconds(),

@@ -9,6 +9,7 @@ from spare.control.config import Config
 from spare.planner.fetch import reorder_fetching
 from spare.planner.reorder import Reorder, reorder
 from spare.planner.schedule import Schedule
+from spare.planner.shards import by_whole_shards
 
 
 def reordered(
@@ -30,6 +31,11 @@ def reordered(
     Raises:
         WipeOut: a shard has no live host, and nothing is fetched.
     """
-    if config.on_wipe_out is OnWipeOut.FETCH:
-        return reorder_fetching(schedule, live, config.redundancy, able, speeds)
-    return reorder(schedule, live, speeds)
+    now = tuple(live)
+
+    def change(schedule: Schedule) -> Reorder:
+        if config.on_wipe_out is OnWipeOut.FETCH:
+            return reorder_fetching(schedule, now, config.redundancy, able, speeds)
+        return reorder(schedule, now, speeds)
+
+    return by_whole_shards(schedule, change) if config.whole_shards else change(schedule)

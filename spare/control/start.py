@@ -21,6 +21,7 @@ from spare.control.state import Group, GroupState, JobState, State
 from spare.control.turn import Turn
 from spare.planner.placement import place
 from spare.planner.schedule import Schedule, healthy
+from spare.planner.shards import healthy_shards
 from spare.planner.wipe_out import uncovered
 
 
@@ -88,7 +89,7 @@ def _placed(state: State) -> Schedule:
     config = state.config
     zones = [here.zone for here in state.groups]
     placement = place(config.groups, config.redundancy, config.strategy, zones if any(zones) else None)
-    return healthy(placement, config.micro_batches)
+    return (healthy_shards if config.whole_shards else healthy)(placement, config.micro_batches)
 
 
 def begin_with(turn: Turn, groups: tuple[int, ...]) -> None:

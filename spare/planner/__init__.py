@@ -12,6 +12,7 @@ from spare.planner.patch import patch
 from spare.planner.placement import STRATEGIES, Placement, place
 from spare.planner.reorder import Reorder, reorder
 from spare.planner.schedule import Schedule, healthy
+from spare.planner.shards import by_whole_shards, healthy_shards
 from spare.planner.theory import (
     availability,
     best_redundancy,
@@ -41,12 +42,14 @@ __all__ = [
     "WipeOut",
     "availability",
     "best_redundancy",
+    "by_whole_shards",
     "check",
     "check_patch",
     "check_ranges",
     "checkpoint_period",
     "expected_depth",
     "healthy",
+    "healthy_shards",
     "lower_bound",
     "mask_of",
     "masked_mean",

@@ -141,6 +141,7 @@ def _sentence(
         for group in after.live
         if after.speed(group) != before.speed(group) and (group not in joined or after.speed(group) != 100)
     ]
-    given = f"{lost} micro-batches given to {takers} hosts, " if left else ""
+    unit = "shards" if after.micro_batches == 1 else "micro-batches"
+    given = f"{lost} {unit} given to {takers} hosts, " if left else ""
     depths = f"depth {before.depth:.3f} -> {after.depth:.3f} (bound {after.bound:.3f})"
     return f"{', '.join(events)}: {given}{moved} moved, {depths}"

@@ -96,6 +96,17 @@ def test_who_computes_what_after_a_loss(tmp_path: Path) -> None:
     assert sum(count for group in document["groups"] for _, _, count in group["patch"]) == document["missing"] == 16
 
 
+def test_whole_shards_are_explained_as_such(tmp_path: Path) -> None:
+    """What the job would do under its own scheduler."""
+    job = job_file(tmp_path, groups=8, redundancy=3, scheduler="WholeShards")
+
+    assert (
+        "1 shards given to 1 hosts, 0 moved, depth 1.000 -> 2.000"
+        in spare("plan", "--explain", job, "--lost", "3").output
+    )
+    assert json.loads(spare("plan", job, "--mtbf", "1h", "-o", "json").output)["job"]["micro_batches"] == 1
+
+
 def test_a_wipe_out_is_explained(tmp_path: Path) -> None:
     """Which shard, and who had it; as text and as JSON."""
     job = job_file(tmp_path, groups=4, redundancy=2)

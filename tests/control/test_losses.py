@@ -353,3 +353,16 @@ def test_the_address_of_a_report_outside_the_job_is_refused() -> None:
 
     assert drive.state.refused == 1
     assert CONFIG.groups == Drive().config.groups
+
+
+def test_whole_shards_are_moved_where_the_job_says_so() -> None:
+    """As in the paper: one loss doubles the step, and the group that comes back brings it to 1 again."""
+    drive = started(whole_shards=True, replace=True)
+    assert all(sorted(row) == [0, 0, 8] for row in drive.plan.schedule.counts)
+
+    drive.do(drive.exited(2, signal=9))
+    assert drive.plan.schedule.depth == 2.0
+    assert "1 shards given to 1 hosts" in drive.plan.reason
+    drive.do(AgentGone(1, "u1", "node lost"))
+    assert drive.plan.schedule.depth == 2.0
+    assert all(sorted(row) == [0, 0, 8] for row in drive.plan.schedule.counts)
