@@ -69,8 +69,8 @@ class GradientPlaces:
     def __init__(self, flats: list[Flat]) -> None:
         self._flats = flats
         parameters = [p for each in flats for p in each.parameters]
-        self._whole = [p for p in parameters if local(p) is p]
-        self._spread = [p for p in parameters if local(p) is not p]
+        self._undivided = [p for p in parameters if local(p) is p]
+        self._divided = [p for p in parameters if local(p) is not p]
         self.note_parameters()
         self.attach()
 
@@ -124,7 +124,7 @@ class GradientPlaces:
         self._parameters_at = self._parameter_versions()
 
     def _parameter_versions(self) -> list[int]:
-        return [p._version for p in self._whole] + [local(p)._version for p in self._spread]
+        return [p._version for p in self._undivided] + [local(p)._version for p in self._divided]
 
     def _check_parameters(self, empty: bool) -> None:
         if empty:

@@ -50,7 +50,7 @@ class Outcome:
             "recoveries": [
                 {"groups": list(r.groups), "step": r.step}
                 | {part: _seconds(r, part) for part in PARTS}
-                | {"decided_at": r.decided_at, "reason": r.reason}
+                | {"restart": _seconds(r, "restart"), "decided_at": r.decided_at, "reason": r.reason}
                 for r in self.recoveries
             ],
             "loss": finite(self.snapshot.loss),
@@ -160,7 +160,7 @@ def _since_the_failure(recovery: Recovery, moments: Iterable[_Moment]) -> Recove
     ]
     if not before:
         return recovery
-    detect = max(recovery.decided_at - min(before), recovery.detect)
+    detect = max(recovery.decided_at - recovery.restart - min(before), recovery.detect)
     total = recovery.total if recovery.total < 0 else recovery.total + detect - recovery.detect
     return replace(recovery, detect=detect, total=total)
 
@@ -174,4 +174,5 @@ def _recovery_line(recovery: Recovery) -> str:
     values = [_seconds(recovery, part) for part in PARTS]
     shown = "".join(f"{'-':>9}" if value is None else f"{value:9.3f}" for value in values)
     who = f"group {', '.join(map(str, recovery.groups))}" if recovery.groups else "nobody"
-    return f"{'':14}{shown}   {who} lost in step {recovery.step}"
+    again = f", {recovery.restart:.3f} of them until all began again" if recovery.restart else ""
+    return f"{'':14}{shown}   {who} lost in step {recovery.step}{again}"

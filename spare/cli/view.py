@@ -50,7 +50,9 @@ class Pace:
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, now: float, step: int) -> None:
-        """Take note of how far the job is."""
+        """Take note of how far the job is; a restart takes steps back, and their rate with them."""
+        if self._seen and step < self._seen[-1][1]:
+            self._seen.clear()
         if not self._seen or self._seen[-1][1] != step:
             self._seen.append((now, step))
         while len(self._seen) > 2 and now - self._seen[0][0] > PACE_WINDOW:

@@ -19,14 +19,16 @@ def opened(turn: Turn, groups: tuple[int, ...], sign: float, reason: str) -> Non
         sign = min(sign, earlier.sign)
         reason = f"{earlier.reason}; then {reason}"
     step = earlier.step if earlier else state.step
-    turn.set(recovering=Recovering(groups, step, state.plan.epoch, sign, turn.now, reason))
+    given_up = earlier.given_up if earlier else None
+    turn.set(recovering=Recovering(groups, step, state.plan.epoch, sign, turn.now, reason, given_up=given_up))
 
 
 def reopened(turn: Turn, again: Restarting) -> None:
     """All groups have just begun again after a wipe-out: what it costs counts from the loss that caused it."""
     plan = turn.state.plan
     assert plan is not None
-    turn.set(recovering=Recovering(again.groups, again.step, plan.epoch, again.sign, turn.now, again.reason))
+    found = Recovering(again.groups, again.step, plan.epoch, again.sign, turn.now, again.reason, given_up=again.at)
+    turn.set(recovering=found)
 
 
 def pushed(turn: Turn, epoch: int) -> None:
@@ -65,9 +67,8 @@ def closed(turn: Turn) -> None:
         return
     last = max((at for _, at in now.running), default=None) if _all_running(turn, now) else None
     turn.moved = True  # what waited for this (who is ready to join) is to be looked at now
-    whole = Recovered(
-        now.groups, now.step, now.epoch, now.sign, now.decided, now.pushed, last, now.committed, now.reason
-    )
+    moments = (now.sign, now.decided, now.pushed, last, now.committed)
+    whole = Recovered(now.groups, now.step, now.epoch, *moments, now.reason, now.given_up)
     turn.set(recovering=None, recoveries=(*turn.state.recoveries, whole))
 
 

@@ -135,6 +135,7 @@ def _adopt(turn: Turn, plan: Plan, step: int) -> None:
         fruitless=0,
         stalled=False,
         step=step,
+        loss=None if again is not None else turn.state.loss,  # that of a step which is taken back
         ordered=None,
         starting_since=since(turn.state) if again is None else again.at,
     )

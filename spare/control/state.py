@@ -271,6 +271,8 @@ class Recovering:
     running: tuple[tuple[int, float], ...] = ()
     """(group, when) of the survivors that said they run in `epoch`."""
     committed: float | None = None
+    given_up: float | None = None
+    """When it was decided to begin again, after a wipe-out; `decided` is then when all groups were there to do so."""
 
 
 @dataclass(frozen=True)
@@ -286,6 +288,8 @@ class Recovered:
     running: float | None
     committed: float | None
     reason: str
+    given_up: float | None = None
+    """As in Recovering."""
 
 
 @dataclass(frozen=True)

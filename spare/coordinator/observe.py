@@ -52,8 +52,9 @@ class SpareSnapshot:
 class Recovery:
     """One answered failure. Seconds; -1 where a part was not seen.
 
-    detect: from the first sign of the failure at the coordinator until the loss was decided; plan: until the new plan
-    was pushed to everybody; regroup: until every survivor said it runs; patch: until the first commit; total: all.
+    detect: from the first sign of the failure at the coordinator until the loss was decided; restart: after a wipe-out,
+    until all groups were there to begin again, else 0; plan: until the new plan was pushed to everybody; regroup: until
+    every survivor said it runs; patch: until the first commit; total: all.
     """
 
     groups: tuple[int, ...]
@@ -67,8 +68,9 @@ class Recovery:
     patch: float
     total: float
     decided_at: float
-    """Wall clock (seconds since 1970) of the decision."""
+    """Wall clock (seconds since 1970) of the decision on the plan."""
     reason: str
+    restart: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -147,4 +147,8 @@ def test_the_pace_falls_while_nothing_is_committed() -> None:
 
     assert pace.at(4.0) == pytest.approx(10.0)
     assert pace.at(8.0) == pytest.approx(5.0)
+    pace.see(9.0, 3)
+    assert pace.at(9.0) == 0.0  # all began again: steps that were taken back are no negative speed
+    pace.see(10.0, 5)
+    assert pace.at(10.0) == pytest.approx(2.0)
     assert Pace().at(1.0) == 0.0
