@@ -23,12 +23,29 @@ def _names(context: click.Context, option: click.Parameter, text: str) -> tuple[
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _labels(context: click.Context, option: click.Parameter, text: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for part in _names(context, option, text):
+        name, equals, value = part.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{part!r} is not LABEL=VALUE, such as app.kubernetes.io/name=spare-operator")
+        found.append((name, value))
+    return tuple(found)
+
+
 @click.command(context_settings={"auto_envvar_prefix": "SPARE_OPERATOR", "show_default": True})
 @click.option("--namespaces", default="", metavar="A,B", callback=_names, help="Where to look; empty: everywhere.")
 @click.option("--nodes/--no-nodes", default=True, help="Watch nodes (needs rights on the whole cluster).")
 @click.option("--lease-namespace", default="default", help="Namespace of the Lease that decides who works.")
 @click.option("--lease-name", default="spare-operator", help="Its name.")
 @click.option("--agent-port", type=PORT, default=names.AGENT_PORT, help="Port of the agents in the pods.")
+@click.option(
+    "--network-policies",
+    default="",
+    metavar="LABEL=VALUE,...",
+    callback=_labels,
+    help="Make one for each job: its own pods get in, and the operators', which have these labels.",
+)
 @click.option("--health-host", default="0.0.0.0", help="Address of /healthz, /readyz and /metrics.")
 @click.option("--health-port", type=click.IntRange(0, 65535), default=8080, help="Its port; 0: the kernel chooses.")
 @click.option("--watch-server-timeout", type=WHOLE, default=Watching.server_timeout, help="See the documentation.")
@@ -43,6 +60,7 @@ def main(
     lease_namespace: str,
     lease_name: str,
     agent_port: int,
+    network_policies: tuple[tuple[str, str], ...],
     health_host: str,
     health_port: int,
     watch_server_timeout: int,
@@ -68,6 +86,7 @@ def main(
         lease_name=lease_name,
         watching=Watching(watch_server_timeout, watch_client_timeout, watch_connect_timeout),
         agent_port=agent_port,
+        operators=network_policies,
         health_host=health_host,
         health_port=health_port,
     )

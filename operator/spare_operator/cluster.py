@@ -55,6 +55,7 @@ CONFIG_MAPS: Final = Kind("v1", "configmaps")
 SECRETS: Final = Kind("v1", "secrets")
 EVENTS: Final = Kind("v1", "events")
 NODES: Final = Kind("v1", "nodes", namespaced=False)
+NETWORK_POLICIES: Final = Kind("networking.k8s.io/v1", "networkpolicies")
 LEASES: Final = Kind("coordination.k8s.io/v1", "leases")
 
 

@@ -60,3 +60,8 @@ def agent_secret(job: str) -> str:
 def operator_secret(job: str) -> str:
     """The Secret that only the operator reads: its own certificate for the job."""
     return f"{job}-operator"
+
+
+def network_policy(job: str) -> str:
+    """Who may connect to its pods, where such policies are asked for."""
+    return f"{job}-pods"

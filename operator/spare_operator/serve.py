@@ -20,6 +20,7 @@ from spare_operator.handlers import Login, kopf_settings, registry_of, watch
 from spare_operator.jobs import Jobs
 from spare_operator.lease import Lease
 from spare_operator.metrics import Collector
+from spare_operator.network import Operators
 from spare_operator.nodes import Nodes
 from spare_operator.settings import Settings
 from spare_operator.surroundings import Surroundings
@@ -94,6 +95,7 @@ class Operator:
             lease.identity,
             lease.term,
             settings.agent_port,
+            Operators(settings.lease_namespace, settings.operators) if settings.operators else None,
             self._clock,
             self._wall,
         )

@@ -33,6 +33,9 @@ class Settings:
     timing: Timing = field(default_factory=Timing)
     watching: Watching = field(default_factory=Watching)
     agent_port: int = names.AGENT_PORT
+    operators: tuple[tuple[str, str], ...] = ()
+    """Labels of the operators' own pods, in the Lease's namespace: each job gets a NetworkPolicy that lets in its own
+    pods and these. Empty: no policies are made."""
     health_host: str = "0.0.0.0"
     """Kubelets probe from outside the pod."""
     health_port: int = 8080

@@ -11,6 +11,7 @@ from spare.api import wire
 from spare.coordinator.transport import Channel, Transport
 from spare_operator import names
 from spare_operator.cluster import Cluster
+from spare_operator.network import Operators
 from spare_operator.nodes import Nodes
 
 
@@ -27,6 +28,8 @@ class Surroundings:
     term: int
     """Number of its leadership."""
     agent_port: int = names.AGENT_PORT
+    operators: Operators | None = None
+    """Whom each job's NetworkPolicy lets in beside its own pods; None: no policies are made."""
     clock: Callable[[], float] = time.monotonic
     """Runs as the event loop's does; replaced by tests, as `wall` is."""
     wall: Callable[[], float] = time.time

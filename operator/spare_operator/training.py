@@ -21,6 +21,7 @@ from spare.planner import recommended_redundancy
 from spare_operator.backend import KubernetesBackend
 from spare_operator.cluster import Body
 from spare_operator.credentials import credentials
+from spare_operator.network import close_in
 from spare_operator.pod import JobKey, Pods
 from spare_operator.record import Outrun, Record
 from spare_operator.reporter import Reporter
@@ -82,6 +83,8 @@ class Training:
         """
         around, spec = self._around, self._spec
         secret = await credentials(around.cluster, self._key)
+        if around.operators is not None:  # before the first pod is made
+            await close_in(around.cluster, self._key, around.operators, around.agent_port)
         template = self._record.body["spec"]["template"]
         recorded = self._record.plan
         written = read_document(recorded)[0].epoch if recorded is not None else 0

@@ -109,7 +109,8 @@ def test_a_namespace_with_operator_and_jobs_can_be_deleted(chart: Path, images: 
 def test_one_namespace_is_enough(chart: Path, images: Images) -> None:
     """`rbac.cluster=false`: a whole job with a loss under Roles only, and no refusal in the log (field case F60)."""
     place, other = make_namespace("narrow"), make_namespace("elsewhere")
-    narrow = Release(chart, images, place, values=("--set", "rbac.cluster=false,crd.install=false"))
+    values = "rbac.cluster=false,crd.install=false,jobNetworkPolicy.enabled=true"
+    narrow = Release(chart, images, place, values=("--set", values))
     try:
         narrow.install()
         for each in (place, other):
@@ -119,7 +120,9 @@ def test_one_namespace_is_enough(chart: Path, images: Images) -> None:
         kill_group(place, "narrow", 3)
         done = wait_condition(place, "narrow", "Complete", 240)
         log = operator_log(place)
+        policies = place.kubectl("get", "networkpolicy", "narrow-pods", "-o", "jsonpath={.spec.policyTypes}")
 
+        assert policies == '["Ingress"]'
         assert done["masked"] == 1
         assert other.all("pod") == []
         assert "Forbidden" not in log

@@ -53,6 +53,28 @@ def test_chart_and_manifests_make_the_same_objects(overlay: str, namespace: str,
     assert chart(namespace, *values) == manifests
 
 
+@pytest.mark.parametrize("overlay", ["cluster", "single-namespace"])
+def test_policies_for_jobs_are_asked_for_alike(overlay: str, tmp_path: Path) -> None:
+    """`jobNetworkPolicy.enabled` and the component do the same; the order of arguments and rules is their own."""
+    up = Path(*[".."] * len(tmp_path.resolve().parts[1:]))
+    folders = [f"{up}{ROOT}/manifests/{part}" for part in (f"overlays/{overlay}", "components/job-network-policy")]
+    (tmp_path / "kustomization.yaml").write_text(f"resources: [{folders[0]}]\ncomponents: [{folders[1]}]\n")
+    text = call("kubectl", "kustomize", str(tmp_path), "--load-restrictor=LoadRestrictionsNone")
+    values = ["jobNetworkPolicy.enabled=true"] + ["rbac.cluster=false"] * (overlay != "cluster")
+    manifests, charted = objects(text), chart("spare-system", *values)
+    kind = "ClusterRole" if overlay == "cluster" else "Role"
+
+    for made in (manifests, charted):
+        args = made["Deployment", "spare-operator"]["spec"]["template"]["spec"]["containers"][0]["args"]
+        rules = made[kind, "spare-operator"]["rules"]
+        labels = "app.kubernetes.io/name=spare-operator,app.kubernetes.io/instance=spare"
+        assert f"--network-policies={labels}" in args
+        rule = {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["get", "create"]}
+        assert rule in rules
+    usual = chart("spare-system", *values[1:])
+    assert not [r for r in usual[kind, "spare-operator"]["rules"] if "networkpolicies" in r["resources"]]
+
+
 def test_the_chart_has_no_lint() -> None:
     """Warnings are errors."""
     call("helm", "lint", "--strict", str(CHART))

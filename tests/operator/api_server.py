@@ -29,6 +29,7 @@ KINDS = {
     "nodes": ("v1", "Node", False),
     "namespaces": ("v1", "Namespace", False),
     "sparejobs": ("spare.training/v1alpha1", "SPAReJob", True),
+    "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy", True),
     "leases": ("coordination.k8s.io/v1", "Lease", True),
 }
 

@@ -70,6 +70,41 @@ def test_nothing_of_ours_holds_a_job_or_its_children_f40(tmp_path: Path) -> None
     run(main)
 
 
+def test_only_a_job_s_own_pods_and_operators_may_connect_f58(tmp_path: Path) -> None:
+    """F58, where policies are asked for: made before the first pod; gone with the job, and waited for if not yet."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            former = {"name": "job-pods", "namespace": NAMESPACE, "labels": {names.JOB_UID: "former"}}
+            bed.api.put("networkpolicies", {"metadata": former})
+            bed.operator(operators=(("app", "spare"),), lease_namespace="system")
+            uid = bed.api.put("sparejobs", job_body())["metadata"]["uid"]
+            await asyncio.sleep(10.0)
+            assert not bed.pods()
+            bed.api.remove("networkpolicies", NAMESPACE, "job-pods")
+            await bed.trains()
+
+            (policy,) = bed.api.all("networkpolicies")
+            own = {"matchLabels": {names.JOB_UID: uid}}
+            there = {"matchLabels": {"kubernetes.io/metadata.name": "system"}}
+            assert policy["spec"] == {
+                "podSelector": own,
+                "policyTypes": ["Ingress"],
+                "ingress": [
+                    {"from": [{"podSelector": own}]},
+                    {
+                        "from": [{"namespaceSelector": there, "podSelector": {"matchLabels": {"app": "spare"}}}],
+                        "ports": [{"port": names.AGENT_PORT, "protocol": "TCP"}],
+                    },
+                ],
+            }
+            assert {names.JOB_UID: uid}.items() <= bed.pods()[0]["metadata"]["labels"].items()
+            bed.api.remove("sparejobs", NAMESPACE, "job")
+            await bed.until(lambda: not bed.api.all("networkpolicies"), "it goes with the job", 10.0)
+
+    run(main)
+
+
 def test_a_foreign_finalizer_stays_and_no_pod_is_made_behind_it_f41(tmp_path: Path) -> None:
     """F41: our status writes keep it; while it holds the deleted job nothing is made any more."""
 

@@ -44,4 +44,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- if .Values.jobNetworkPolicy.enabled }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies] # who may connect to the pods of each job
+  verbs: [get, create]
+{{- end }}
 {{- end }}
