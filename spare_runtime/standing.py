@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 from spare.api import wire
 from spare.planner import Placement
-from spare_runtime.checkpoint.keeper import Keeper
 from spare_runtime.config import Environment, placed
 from spare_runtime.errors import CheckpointDamaged, CollectiveFailed, GroupBroken, RendezvousTimeout, Superseded
 from spare_runtime.faults import Faults
@@ -63,7 +62,7 @@ class Standing(ABC):
         self._why = ""
         self._store = around.store(env.bind, env.token)
         # Before the line: importing its library may take longer than an agent waits for a hello.
-        self.keeper = Keeper(env, env.rank, env.ranks, around.clock)
+        self.keeper = around.keeper(env, env.rank, env.ranks, around.clock)
         self.line = around.line(env, self.membership.on_plan, self.membership.on_finish)
         self._commits = Commits(self.line, around.clock)
         self.keeper.attach(self.line)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from spare_runtime.checkpoint.keeper import Keeper
 from spare_runtime.config import Environment
 from spare_runtime.line import AgentLine, Line, leave
 from spare_runtime.meeting import Meeting
@@ -39,6 +40,7 @@ class Surroundings:
     transfer: Callable[..., Transfer] = Transfer
     line: Callable[..., Line] = AgentLine
     meeting: Callable[..., Meeting] = Meeting
+    keeper: Callable[..., Keeper] = Keeper
     siblings: Callable[[Environment], Siblings] = siblings_of
 
 

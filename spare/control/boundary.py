@@ -23,7 +23,7 @@ from spare.control.turn import Turn
 def boundary(turn: Turn) -> None:
     """Make the boundary plan that is due, if one is."""
     if turn.state.ended or turn.state.starting:
-        return
+        return  # a wipe-out a moment ago: the next plan is that of the restart
     halt.called_for(turn)
     state = turn.state
     if not _quiet(state):

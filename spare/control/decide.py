@@ -185,7 +185,8 @@ def _wake(state: State, now: float) -> float:
         return math.inf
     if state.finishing:
         return next_exception(state)  # nobody is started again: a retry that is due would wake us for ever
-    moments = [here.retry for here in state.groups if here.retry is not None]
+    # While the job halts nobody is started again, and a retry that is due would wake us for ever here, too.
+    moments = [] if state.halt is not None else [here.retry for here in state.groups if here.retry is not None]
     # What is due already waits for something else, which is looked at with the ticks.
     moments += [here.retry for here in state.spares if here.retry is not None and here.retry > now]
     moments.append(next_exception(state))

@@ -55,6 +55,8 @@ KINDS: dict[str, float] = {
     "kill agent": 3,
     "vanish": 2,
     "delete pod": 1,
+    "evict": 2,
+    "damage": 1,
     "freeze worker": 2,
     "freeze agent": 1,
     "freeze host": 1,
@@ -90,6 +92,8 @@ def draw(rng: random.Random, shape: Shape) -> tuple[Fault, ...]:
         seconds = rng.choice((0.02, 0.3, 1.5, 6.0, 12.0)) * (0.5 + rng.random())
         point = rng.choice(POINTS) if rng.random() < 0.4 else None
         kind = rng.choices(kinds, weights)[0]
+        if kind == "evict":
+            seconds = rng.choice((0.06, 0.2, 0.6, 6.0)) * (0.5 + rng.random())
         if kind in ("cut peers", "cut joiner") and rng.random() < 0.3:
             seconds *= 10.0  # longer than they wait for each other
         faults.append(Fault(kind, at, point, group, other, seconds))
@@ -100,7 +104,7 @@ def _storm(rng: random.Random, shape: Shape) -> tuple[Fault, ...]:
     """Several mishaps at points of the protocol, all lying in wait from one moment on: they meet within one step."""
     at = 0.05 + rng.random() * shape.steps * (shape.micro_batches * shape.compute + 0.01)
     kinds = ["kill worker", "kill worker", "glitch", "glitch", "kill agent", "vanish", "freeze worker", "cut peers"]
-    kinds += ["kill coordinator", "cut control", "delete pod"]
+    kinds += ["kill coordinator", "cut control", "delete pod", "evict"]
     faults = []
     for _ in range(rng.randint(1, 5)):
         group, other = rng.sample(range(shape.groups), 2)
@@ -189,6 +193,20 @@ class Mishaps:
             self.world.asked.add(fault.group)
             pod.on_sigterm("SIGTERM received")
             self.core.at(self.core.now + fault.seconds, self.world.site.world, pod.end, (-9,))
+
+    def _evict(self, fault: Fault, pod: Pod | None) -> None:
+        """It is told how long it has, and killed then: perhaps in the middle of a step."""
+        self._touch(fault.group)
+        if pod is not None:
+            self.world.asked.add(fault.group)
+            pod.on_sigterm("evicted", fault.seconds)
+            self.core.at(self.core.now + fault.seconds, self.world.site.world, pod.end, (-9,))
+
+    def _damage(self, fault: Fault, pod: Pod | None) -> None:
+        """The newest checkpoint cannot be read any more."""
+        vault = self.world.vault
+        if vault is not None and vault.kept:
+            vault.damaged.add(str(vault.complete()[0]))
 
     # --- standstill ---------------------------------------------------------------------------------------------
 

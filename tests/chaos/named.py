@@ -56,6 +56,28 @@ NAMED: dict[str, Case] = {
         ),
         "nothing to save",
     ),
+    "a wipe-out led to a restart, and in the same breath a group was admitted to the plan that was no more": Case(
+        40242,
+        Shape(groups=3, redundancy=2, micro_batches=2, steps=7, compute=0.02, restart=True, period=0.3),
+        (
+            Fault("freeze worker", 0.3411, None, 2, 1, 6.4769),
+            Fault("freeze host", 0.5125, "committed", 0, 2, 7.4480),
+        ),
+    ),
+    "the job halted while a lost group was due to be started again, and the coordinator spun": Case(
+        40198,
+        Shape(groups=4, redundancy=2, micro_batches=2, steps=4, compute=0.05, restart=True, overflows=0.15),
+        (
+            Fault("cut all control", 0.2144, None, 0, 3, 1.4117),
+            Fault("kill coordinator", 0.4752, None, 0, 3, 0.0191),
+            Fault("glitch", 0.4851, "committed", 0, 1, 0.0234),
+            Fault("evict", 3.1722, "committed", 1, 2, 0.6044),
+            Fault("kill worker", 0.2159, "committed", 2, 1, 7.5337),
+            Fault("kill coordinator at record", 0.1683, None, 0, 3, 0.8573),
+            Fault("evict", 0.6344, None, 2, 1, 0.0655),
+            Fault("freeze worker", 0.2079, None, 2, 1, 11.6081),
+        ),
+    ),
     "a joiner that could not reach the leader ended the job": Case(
         1,
         Shape(groups=3, redundancy=3, micro_batches=2, steps=5, compute=1.5),

@@ -44,7 +44,7 @@ class SimDoors(Doors):
         self._pod.listens()
         return self._pod.address
 
-    def signals(self, stop: Callable[[str], None], leave: Callable[[str], None]) -> None:
+    def signals(self, stop: Callable[[str], None], leave: Callable[..., None]) -> None:
         """See Doors."""
         self._pod.on_sigterm = leave
 
@@ -134,15 +134,18 @@ class Pod:
         self.worker_node = Node(site.core, f"work-{uid}", uid)
         self.address = wire.Address("10.0.0.1", 1 + len(site.pods))
         self.worker: SimWorker | None = None
+        self.starts = 0
+        self.lines: list[str] = []
+        """The ledger of all its workers."""
         self.serve_worker: Serve | None = None
         self.serve_coordinator: Serve | None = None
-        self.on_sigterm: Callable[[str], None] = lambda _reason: None
+        self.on_sigterm: Callable[..., None] = lambda _reason, _grace=None: None
         self.connections: list[Connection] = []
         self.doomed = self.leaving = False
         self.up = False
         self.told_gone = False
         self.env = {"SPARE_JOB": site.job, "SPARE_GROUP": str(group), "SPARE_UID": uid, "SPARE_TOKEN": TOKEN}
-        self.env |= site.env | {"SPARE_GRACE": "100000"}  # handing on is tried elsewhere
+        self.env |= site.env | {"SPARE_GRACE": "100000"}  # those that are short come with their mishap
         if group >= site.groups:
             self.env["SPARE_SPARE"] = str(group - site.groups)
         self.agent = SimAgent(self, self.env)
@@ -172,9 +175,14 @@ class Pod:
     def start_worker(self) -> None:
         """The agent starts its worker, which dials it once Python and torch are loaded."""
         assert self.serve_worker is not None
+        self.starts += 1
+        if self.worker is not None:  # it begins again
+            self.worker_node = Node(self.core, f"work-{self.uid}-{self.starts}", self.uid)
         connection = Connection(self.site.net, self.worker_node, self.node)
         self.connections.append(connection)
         env = read_environment({**self.env, **self.agent.env.place, "SPARE_AGENT": "@below"})
+        if self.worker is not None:
+            self.worker.process.bury()
         self.worker = self.site.start_worker(self, self.worker_node, env, connection)
         self.node.after(0.0005, self.serving, self.serve_worker, connection, connection.down, connection.up)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from spare.api import wire
+from spare.api.checkpoint import Name
 from spare.control.plan import Plan
 from spare.control.record import read_document
 from spare.planner.judge import check
 from tests.chaos.core import Core
 from tests.chaos.gloo import Collective, Mesh
 from tests.chaos.pods import Site
-from tests.chaos.training import SimTraining
+from tests.chaos.training import SimTraining, State
 from tests.chaos.worker import SimWorker
 
 
@@ -20,11 +21,12 @@ class Rules:
         self.core, self.site = core, site
         self.plans: dict[int, Plan] = {}
         """Every plan that was ever written down."""
-        self.bits: dict[int, tuple[str, str, str]] = {}
-        """By step: the reduction it was committed from, the parameters after it, and who was the first."""
+        self.histories: dict[int, dict[int, tuple[str, str, str]]] = {}
+        """By origin (each restart begins a history) and step: the reduction it was committed from, the parameters after
+        it, and who was the first."""
         self.told: dict[str, int] = {}
         """By incarnation: the newest epoch that its agent was told."""
-        self.commits = 0
+        self.commits = self.handed_on = 0
 
     def recorded(self, text: str) -> None:
         """A plan is written down: one digest for each epoch, epochs grow, and the judge accepts the schedule."""
@@ -81,21 +83,48 @@ class Rules:
 
     def result(self, worker: SimWorker) -> None:
         """A script comes to the code after its loop: what it would save there is the result."""
-        training, last = worker.training, self.bits.get(worker.steps - 1)
+        training = worker.training
+        name = Name.parse(worker.begun_from) if worker.begun_from else None
+        origin, last = training.origin, None
+        if name is not None and name.step == worker.steps:
+            origin = name.origin  # there was nothing left to do
+        last = self.histories.get(origin, {}).get(worker.steps - 1)
         if not training.whole or last is None or training.parameters != last[1]:
             raise self.core.violated(f"{training.name} comes out of its loop with {training.parameters}, not {last}")
 
     def committed(self, training: SimTraining, bits: str) -> None:
         """A step is committed: everybody who ever does, the dead included, does so from the same bits, in order."""
         step, after = training.committed, training.parameters
+        self.handed_on, training.inherited = self.handed_on + training.inherited, 0
+        bits_of = self.histories.setdefault(training.origin, {})
         self.commits += 1
         self.core.note(training.name, f"commits step {step}: {after}")
-        if step not in self.bits:
-            if step != len(self.bits):
-                raise self.core.violated(f"{training.name} commits step {step}; the newest before was {len(self.bits)}")
-            self.bits[step] = (bits, after, training.name)
-        elif self.bits[step][:2] != (bits, after):
-            first = self.bits[step]
+        if step not in bits_of:
+            first = self._first(training.origin)
+            if step != (max(bits_of) + 1 if bits_of else first):
+                there = f"of its history, from step {first}, there are {sorted(bits_of)}"
+                raise self.core.violated(f"{training.name} commits step {step}; {there}")
+            bits_of[step] = (bits, after, training.name)
+        elif bits_of[step][:2] != (bits, after):
+            known = bits_of[step]
             raise self.core.violated(
-                f"all or none: {training.name} commits step {step} as {bits}, {after}; {first[2]} did as {first[:2]}"
+                f"all or none: {training.name} commits step {step} as {bits}, {after}; {known[2]} did as {known[:2]}"
             )
+
+    def _first(self, origin: int) -> int:
+        """The step that a history begins with."""
+        name = self.plans[origin].checkpoint if origin in self.plans else ""
+        return Name.parse(name).step if name else 0
+
+    def saved(self, state: State, name: str) -> None:
+        """A checkpoint is begun with: it holds what was committed, and nothing older or newer."""
+        told = Name.parse(name)
+        known = self.histories.get(told.origin, {}).get(told.step - 1)
+        if state.step != told.step or known is None or known[1] != state.parameters:
+            raise self.core.violated(f"checkpoint {name} holds step {state.step}, {state.parameters}, not {known}")
+
+    @property
+    def steps(self) -> int:
+        """Steps committed, in the newest history and what led to it."""
+        newest = self.histories[max(self.histories)] if self.histories else {}
+        return max(newest, default=-1) + 1

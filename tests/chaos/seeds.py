@@ -19,6 +19,10 @@ def shape_of(rng: random.Random) -> Shape:
         steps=rng.randint(4, 9),
         compute=rng.choice((0.005, 0.02, 0.05)),
         replace=rng.random() < 0.8,
+        restart=rng.random() < 0.3,
+        period=rng.choice((None, None, 0.05, 0.3)),
+        overflows=rng.choice((0.0, 0.0, 0.15)),
+        refuse_starts=rng.choice((0.0, 0.0, 0.0, 0.2)),
     )
 
 
@@ -44,8 +48,6 @@ def play(
     shape = shape or replace(drawn, spares=spares, steps=drawn.steps + more)
     world = World(seed, shape, trace)
     world.core.note("job", str(shape))
-    world.meshes.overflows = rng.choice((0.0, 0.0, 0.15))
-    world.site.refuse_starts = rng.choice((0.0, 0.0, 0.0, 0.2))
     Mishaps(world, _at_spares(beside, shape, draw(rng, shape)) if faults is None else faults)
     verdict = world.run()
     return verdict, world.core.log or []

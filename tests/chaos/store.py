@@ -113,6 +113,7 @@ class SimDonor:
         self.process, self.net = process, stores.net
         self.address = stores.address(self)
         self._offer: Any = None
+        self._given = False
         self._open: dict[SimTransfer, None] = {}
         self._asking: dict[SimTransfer, None] = {}
         process.at_end(self._gone)
@@ -120,6 +121,14 @@ class SimDonor:
     def offer(self, offer: Any) -> None:
         """See Donor."""
         self._offer = offer
+
+    def gave(self, deadline: float) -> bool:
+        """See Donor."""
+        until = self.process.node.time() + deadline
+        self.process.at = "giving what it holds"
+        while not self._given and self.process.node.time() < until:
+            self.process.pause(until)
+        return self._given
 
     def withdraw(self) -> None:
         """See Donor."""
@@ -159,6 +168,8 @@ class SimDonor:
             self._tell(transfer, transfer.progress)
         else:
             del self._open[transfer]
+            self._given = True
+            self.process.poke()
             self._tell(transfer, transfer.loaded, offer.state)
 
 

@@ -89,6 +89,16 @@ class Buffers:
         """See GradientBuffers."""
         return 1.0
 
+    def sums(self) -> int:
+        """See Buffers."""
+        return self.local
+
+    def add_sums(self, sums: int) -> None:
+        """See Buffers."""
+        if self.local & sums:
+            raise self.owner.core.violated(f"{self.owner.name} takes over {sums:b}, and holds {self.local:b} itself")
+        self.local |= sums
+
     def overflown(self) -> tuple[str, ...]:
         """See Buffers: whether the sum fits is a matter of its bits, the same for all who hold it."""
         return ("the sum does not fit",) if self.reduced.overflown else ()
@@ -124,11 +134,11 @@ class Buffers:
 
 
 class SimLedger(Ledger):
-    """A ledger in memory."""
+    """A ledger in memory; the next worker of the same incarnation goes on in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: list[str]) -> None:
         super().__init__(None, 0, "")
-        self.lines: list[str] = []
+        self.lines = lines
 
     def _write(self, entry: dict[str, object]) -> None:
         self.lines.append(json.dumps(entry))
@@ -154,6 +164,19 @@ class State:
         )
 
 
+class Legacy(dict[str, Any]):
+    """What a group that leaves holds of the step in flight, while it is given."""
+
+    def __init__(self, of: SimTraining, told: dict[str, Any]) -> None:
+        super().__init__(told)
+        self._of, self._then = of, (of.committed, of.begun_again, of.held)
+
+    @property
+    def torn(self) -> bool:
+        """Whether it changed since it was offered."""
+        return (self._of.committed, self._of.begun_again, self._of.held) != self._then
+
+
 @dataclass
 class _Optimizer:
     owner: Any = field(repr=False)
@@ -176,11 +199,14 @@ _MODEL = torch.nn.Linear(1, 1, bias=False)
 class SimTraining(Training):
     """The real Training's masks and rules; parameters, buffers and optimizer are replaced."""
 
-    def __init__(self, core: Core, group: int, name: str, on_commit: OnCommit) -> None:
+    def __init__(self, core: Core, group: int, name: str, on_commit: OnCommit, lines: list[str]) -> None:
         self.core, self.group, self.name, self.on_commit = core, group, name, on_commit
-        self.ledger = SimLedger()
+        self.ledger = SimLedger(lines)
         super().__init__(_MODEL, [_Optimizer(self)], None, self.ledger, digests=False)
         self.sum = Buffers(self)
+        self.origin = 1
+        """Epoch of the start that its history began with."""
+        self.inherited = 0
         self.scripted = 0
         """Something that the script registers and counts up behind each commit, as it steps a scheduler."""
         self.buffers = cast(Any, self.sum)
@@ -194,6 +220,21 @@ class SimTraining(Training):
     def state(self) -> Any:
         """See Training."""
         return State(self, self.committed, self.begun_again, self.parameters, self.scripted)
+
+    def legacy(self) -> dict[str, Any]:
+        """See Training."""
+        return Legacy(self, super().legacy())
+
+    def inherit(self, legacy: dict[str, Any]) -> int:
+        """See Training."""
+        count = super().inherit(legacy)
+        self.inherited += bool(count)
+        return count
+
+    def begins(self, origin: int, checkpoint: str) -> None:
+        """See Training."""
+        super().begins(origin, checkpoint)
+        self.origin = origin
 
     def load(self, state: Any) -> None:
         """See Training."""

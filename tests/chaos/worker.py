@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from spare.api import wire
+from spare.api.checkpoint import Terms
 from spare.api.exit_codes import ExitCode
+from spare_runtime.checkpoint.keeper import Keeper
 from spare_runtime.config import Environment
 from spare_runtime.errors import Departed, SpareError
 from spare_runtime.line import Line
@@ -15,10 +17,11 @@ from spare_runtime.member import Member
 from spare_runtime.surroundings import Surroundings
 from tests.chaos.core import Node, Violation
 from tests.chaos.gloo import Meshes, SimMeeting
+from tests.chaos.keeping import SimKeeper, Vault
 from tests.chaos.net import Connection
 from tests.chaos.process import Condition, Process, ProcessEnded
 from tests.chaos.store import SimDonor, SimStore, SimTransfer
-from tests.chaos.training import OnCommit, SimTraining
+from tests.chaos.training import OnCommit, SimTraining, State
 
 
 class SimLine(Line):
@@ -32,7 +35,8 @@ class SimLine(Line):
 
     def start(self, store: str) -> None:
         """See Line."""
-        hello = self.report(wire.Hello, store=store, pid=1, token=self.env.token)
+        own = {"store": store, "checkpoints": self.checkpoints}
+        hello = self.report(wire.Hello, pid=1, token=self.env.token, **own)
         self._connection.down.put(hello.line())
         self._heartbeat()
 
@@ -78,11 +82,16 @@ class SimWorker:
         on_compute: Callable[[SimWorker, int], None],
         on_commit: OnCommit,
         on_result: Callable[[SimWorker], None],
+        lines: list[str],
+        vault: Vault | None,
+        terms: Terms,
+        on_begin: Callable[[State, str], None],
     ) -> None:
         self.meshes, self.node, self.env, self.connection = meshes, node, env, connection
         self.steps, self.compute, self.on_compute, self.on_result = steps, compute, on_compute, on_result
         self.process = Process(meshes.core, node, ended)
-        self.training = SimTraining(meshes.core, env.group, node.name, self._committed)
+        self.training = SimTraining(meshes.core, env.group, node.name, self._committed, lines)
+        self._vault, self._terms, self._on_begin = vault, terms, on_begin
         self._on_commit = on_commit
         self.member: Member | None = None
         self.line: SimLine | None = None
@@ -104,7 +113,9 @@ class SimWorker:
         return self.member.membership.plan if self.member is not None else None
 
     def _surroundings(self) -> Surroundings:
-        process, stores = self.process, self.meshes.stores
+        process, stores, keeper = self.process, self.meshes.stores, Keeper
+        if self._vault is not None:
+            keeper = cast(Any, functools.partial(SimKeeper, self._vault, self._on_begin, process))
         return Surroundings(
             clock=self.node.time,
             condition=lambda: cast(Any, Condition(process)),
@@ -115,7 +126,13 @@ class SimWorker:
             transfer=cast(Any, functools.partial(SimTransfer, stores, process)),
             line=self._line,
             meeting=cast(Any, functools.partial(SimMeeting, self.meshes, process)),
+            keeper=keeper,
         )
+
+    @property
+    def begun_from(self) -> str:
+        """The checkpoint that its history began with."""
+        return self.plan.checkpoint if self.plan is not None else ""
 
     def _line(self, *arguments: Any) -> Line:
         self.line = SimLine(self, *arguments)
@@ -128,7 +145,9 @@ class SimWorker:
         member: Member | None = None
         try:
             member = self.member = _Member(self)
+            member.keeper.agree(self._terms)
             while training.committed < self.steps:
+                member.between_steps()
                 for bit in member.work(training.committed):
                     process.at = "computing"
                     process.sleep(self.compute)

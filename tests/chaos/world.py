@@ -7,14 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from spare.api.checkpoint import Terms
 from spare.api.exit_codes import ExitCode
 from spare.api.ledger import audit
+from spare.api.reasons import EventReason
+from spare.api.spec import OnWipeOut
 from spare.control.config import Config
 from spare.coordinator.actor import Coordinator
 from spare.coordinator.observe import Event, Snapshot
 from spare_runtime.config import Environment
 from tests.chaos.core import Core, Node
 from tests.chaos.gloo import Meshes
+from tests.chaos.keeping import Vault
 from tests.chaos.net import Connection, Net
 from tests.chaos.pods import TOKEN, Pod, Site
 from tests.chaos.rules import Rules
@@ -40,6 +44,14 @@ class Shape:
     """Seconds of one micro-batch."""
     replace: bool = True
     spares: int = 0
+    restart: bool = False
+    """A wipe-out is answered by a restart."""
+    period: float | None = None
+    """Seconds between two checkpoints; None: there are none."""
+    overflows: float = 0.0
+    """How probable it is that a sum does not fit its scales."""
+    refuse_starts: float = 0.0
+    """How probable it is that a group cannot be started."""
 
     @property
     def config(self) -> Config:
@@ -54,6 +66,9 @@ class Shape:
             hang_after=HANG_AFTER,
             replace=self.replace,
             spares=self.spares if self.replace else 0,
+            on_wipe_out=OnWipeOut.RESTART if self.restart else OnWipeOut.FAIL,
+            checkpoint="/vault" if self.period is not None else None,
+            checkpoint_period=self.period,
         )
 
 
@@ -69,6 +84,10 @@ class Verdict:
     seconds: float
     """Virtual."""
     faults: int
+    restarts: int
+    rejoined: int
+    handed_on: int
+    """Sums of groups that could not wait for the step's end, taken over by another."""
 
 
 class _Loud(logging.Handler):
@@ -93,10 +112,12 @@ class World:
     def __init__(self, seed: int, shape: Shape, trace: bool = False) -> None:
         self.core = core = Core(seed, trace)
         self.shape = shape
+        self.vault = Vault() if shape.period is not None else None
         self._loud = _Loud(core)
         _LOG.addHandler(self._loud)
         self.net = Net(core)
         self.meshes = Meshes(Stores(self.net), shape.groups * shape.micro_batches)
+        self.meshes.overflows = shape.overflows
         env = {
             "SPARE_HEARTBEAT": str(HEARTBEAT),
             "SPARE_DEAD_AFTER": str(DEAD_AFTER),
@@ -104,6 +125,7 @@ class World:
             "SPARE_RENDEZVOUS_TIMEOUT": str(RENDEZVOUS),
         }
         self.site = Site(self.meshes, JOB, shape.groups, env, self._start_worker)
+        self.site.refuse_starts = shape.refuse_starts
         self.rules = Rules(core, self.site)
         self.site.on_record = self.rules.recorded
         self.meshes.on_reduced = self.rules.reduced
@@ -116,7 +138,7 @@ class World:
         """Groups that were asked to leave."""
         self.parted = False
         """Some groups could not reach each other for longer than they wait."""
-        self.faults = 0
+        self.faults = self.rejoined = 0
         self.on_point: Callable[[SimWorker, str], None] | None = None
 
     # --- building -----------------------------------------------------------------------------------------------
@@ -134,6 +156,10 @@ class World:
             self.rules.computed,
             self.rules.committed,
             self.rules.result,
+            pod.lines,
+            self.vault,
+            Terms(shape.groups, shape.micro_batches, 1, 0),
+            self.rules.saved,
         )
         if self.on_point is not None:
             hook = self.on_point
@@ -191,6 +217,7 @@ class World:
 
     def event(self, event: Event) -> None:
         """See Observer."""
+        self.rejoined += event.reason == EventReason.GROUP_REJOINED
         self.core.note("control", f"{event.reason}: {event.text.splitlines()[0]}")
 
     def state(self, snapshot: Snapshot) -> None:
@@ -210,11 +237,14 @@ class World:
         verdict = Verdict(
             violation,
             final.exit_code if final else None,
-            len(self.rules.bits),
+            self.rules.steps,
             final.masked if final else 0,
             core.events,
             core.now,
             self.faults,
+            final.restarts if final else 0,
+            self.rejoined,
+            self.rules.handed_on,
         )
         self.close()
         return verdict
@@ -233,7 +263,7 @@ class World:
             return f"the job hangs: {self._waits()}"
         code, verdict = self.final.exit_code, self.final.verdict.splitlines()[0]
         found = audit(
-            {pod.uid: pod.worker.training.ledger.lines for pod in self.site.pods if pod.worker is not None},
+            {pod.uid: pod.lines for pod in self.site.pods if pod.worker is not None},
             self.shape.groups,
             self.shape.micro_batches,
         )
@@ -247,11 +277,18 @@ class World:
             return None
         if code == ExitCode.WIPE_OUT:
             return self._unjust()
-        if code == ExitCode.SIGTERM and self.asked and self.touched >= set(range(self.shape.groups)):
+        if code == ExitCode.SIGTERM and self.asked and (self._all_touched() or self._unjust() is None):
             return None  # whoever was left was asked to leave: all stop after the same step, as the rules have seen
-        if code == ExitCode.STALLED and "RendezvousTimeout" in verdict and not self.rules.bits and self.parted:
+        if code == ExitCode.STALLED and "no checkpoint can be read" in verdict and self.vault is not None:
+            return None if set(self.vault.kept) <= self.vault.damaged else verdict
+        if code == ExitCode.STALLED and "had not stopped" in verdict and self.asked:
+            return None  # the grace was too short to stop in good order
+        if code == ExitCode.STALLED and "RendezvousTimeout" in verdict and not self.rules.steps and self.parted:
             return None  # a job whose groups cannot reach each other when it starts says so, and ends
         return f"the job ended with {code}: {verdict}"
+
+    def _all_touched(self) -> bool:
+        return self.touched >= set(range(self.shape.groups))
 
     def _unjust(self) -> str | None:
         """A wipe-out is legitimate where all hosts of a shard were hit."""

@@ -198,3 +198,16 @@ def test_a_group_that_stops_of_its_own_accord_has_not_halted() -> None:
 
     assert drive.state.live == (0, 1, 2, 3)
     assert drive.state.refused == 1
+
+
+def test_a_start_that_is_due_does_not_wake_a_job_that_halts() -> None:
+    """Nobody is started again while it stops: to look again at once would go on for ever."""
+    drive = running(replace=True)
+    drive.do(drive.exited(2))
+    drive.do(*(drive.say(wire.Running, g, step=2) for g in (0, 1, 3)))
+
+    drive.do(Suspend("SIGTERM received", 30.0))
+    drive.do(Tick(), after=5.0)
+
+    assert drive.state.groups[2].retry is not None
+    assert drive.decisions[-1].wake > drive.now

@@ -6,6 +6,7 @@ import pytest
 
 from spare.api import wire
 from spare.api.reasons import EventReason
+from spare.api.spec import OnWipeOut
 from spare.control.action import Announce, CreateGroup
 from spare.control.signal import AgentGone, Tick
 from spare.control.state import GroupState, JobState
@@ -249,3 +250,22 @@ def returned_but_not_admitted(drive: Drive) -> None:
     drive.do(Tick(), after=1.0)
     drive.uids[2] = "again2"
     drive.do(drive.suspect(0), drive.up(2), drive.hello(2))
+
+
+def test_nobody_is_admitted_in_the_breath_in_which_the_job_begins_again() -> None:
+    """A wipe-out that leads to a restart: who is ready begins with the others, by the plan of the restart."""
+    drive = started(replace=True, redundancy=2, on_wipe_out=OnWipeOut.RESTART)
+    drive.do(*(drive.say(wire.Running, g, step=0) for g in range(4)))
+    drive.do(drive.exited(2))
+    drive.uids[2] = "again2"
+    drive.do(Tick(), after=1.0)
+    drive.ready(2)
+    placement = drive.plan.schedule.placement
+    other = next(g for shard in placement.stack(2) for g in placement.hosts(shard) if g != 2)
+
+    drive.do(*(drive.say(wire.Running, g, step=3) for g in (0, 1, 3) if g != other), drive.exited(other))
+
+    assert drive.end is None
+    assert drive.state.restarts == 1
+    assert drive.state.starting
+    assert drive.plan.epoch == 2
