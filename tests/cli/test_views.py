@@ -14,7 +14,7 @@ from spare.cli.json_lines import JsonLines
 from spare.cli.lines import Lines
 from spare.cli.live import Terminal
 from spare.cli.view import Pace, Run, View
-from spare.coordinator.observe import Event
+from spare.coordinator.observe import Event, SpareSnapshot
 from tests.cli.made import FOLDER, group, outcome, snapshot
 
 RUN = Run("gpt/gpt-1", 2, 2, 8, FOLDER, ("group 1: kill@7:reduce",))
@@ -117,6 +117,33 @@ def test_the_terminal_shows_groups_loss_and_events() -> None:
         "waits for the others",
     ):
         assert expected in text
+
+
+def test_every_view_says_which_spares_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """How many are ready, and their processes; nothing where none are asked for."""
+    spares = (SpareSnapshot(0, "ready", (300, 301)), SpareSnapshot(1, "lost", (0, 0), "not started yet"))
+    seen = snapshot(spares=spares)
+    Lines().state(seen)
+    assert capsys.readouterr().out.rstrip().endswith("masked 0, 1 of 2 spares ready")
+    Lines().state(snapshot())
+    assert "spare" not in capsys.readouterr().out
+
+    JsonLines().state(seen)
+    line = json.loads(capsys.readouterr().out)
+    assert line["spares"] == [{"state": "ready", "pids": [300, 301]}, {"state": "lost", "pids": [0, 0]}]
+
+    out = io.StringIO()
+
+    async def scene() -> None:
+        view = Terminal(Console(file=out, width=120, height=40, no_color=True))
+        view.begin(RUN)
+        view.state(seen)
+        view.broken()
+
+    asyncio.run(scene())
+    rows = [row.split() for row in out.getvalue().splitlines()]
+    assert ["spare", "0", "ready", "300", "301"] in rows
+    assert ["spare", "1", "lost", "not", "started", "yet"] in rows
 
 
 def test_the_terminal_is_not_redrawn_at_every_change() -> None:

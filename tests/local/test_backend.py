@@ -8,6 +8,7 @@ import signal
 import stat
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -287,6 +288,33 @@ def script(folder: Path, text: str) -> Path:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
+
+
+def test_a_spare_is_the_group_s_once_it_takes_over(tmp_path: Path) -> None:
+    """Its end is then told of the group; its number is free; a start of the group beside it is ended."""
+
+    async def scene(backend: LocalBackend, inbox: Inbox) -> None:
+        await backend.create(0)
+        await backend.create(1)
+        late, spare = await inbox.first(AgentUp, 0), await inbox.first(AgentUp, 1)
+        for _ in range(2):
+            await backend.take_over(0, 1, spare.uid)
+        assert (await inbox.first(AgentGone, 0)).uid == late.uid
+        assert not Kin(f"SPARE_UID={late.uid}").pids()
+        note = backend.folder.log(0).read_text().splitlines()[-1]
+        log = backend.folder.spare_log(0, spare.uid)
+        assert note == f"[spare run] group 0 goes on in {log.name}"
+        assert "[agent spare 0] spare 0 listens" in log.read_text()
+
+        await backend.create(0)  # it is there
+        await backend.create(1)  # another spare
+        await until(lambda: len([s for s in inbox.signals if isinstance(s, AgentUp)]) == 3, "another is up")
+        assert sorted(s.group for s in inbox.signals if isinstance(s, AgentUp)) == [0, 1, 1]
+        await backend.delete(0, spare.uid)
+        await until(lambda: any(isinstance(s, AgentGone) and s.uid == spare.uid for s in inbox.signals), "it is gone")
+        assert next(s for s in inbox.signals if isinstance(s, AgentGone) and s.uid == spare.uid).group == 0
+
+    played(scene, replace(launch(tmp_path), groups=1))
 
 
 def test_two_backends_at_once_do_not_meet(tmp_path: Path) -> None:
