@@ -130,6 +130,8 @@ class KubernetesBackend:
             del self._chosen[spare]
         if starting is not None:
             starting.cancel()
+        for at in [at for at in self.held if at[0] == group]:
+            del self.held[at]
         if overtaken not in (None, uid, *self._leaving):
             self._doomed.add(str(overtaken))
         self._place_all()

@@ -103,7 +103,7 @@ def lost(turn: Turn, here: Group, cause: str) -> None:
 
 def keep(turn: Turn) -> None:
     """Find the dead, give places to those that are ready, and start what is missing."""
-    if turn.state.ended or turn.state.halt is not None:
+    if not turn.state.spares or turn.state.ended or turn.state.halt is not None:
         return
     for here in turn.state.spares:
         _watch(turn, here)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spare_operator import names
+from spare_operator.metrics import Collector
 from tests.operator.api_server import Body
 from tests.operator.bed import NAMESPACE, Bed, a_bed
 from tests.operator.loop import run
@@ -21,6 +22,14 @@ def spares(bed: Bed) -> dict[str, Body]:
 
 def ready(bed: Bed) -> int:
     return int(bed.status().get("groups", {}).get("spare", 0))
+
+
+def metrics(bed: Bed) -> dict[str, float]:
+    """What Prometheus would be told of spares, by name and state."""
+    operator = bed.operators[0][0]
+    told = Collector(lambda: True, lambda: operator.jobs).collect()
+    samples = [sample for metric in told for sample in metric.samples if "_spares" in sample.name]
+    return {" ".join([s.name, *([s.labels["state"]] if "state" in s.labels else [])]): s.value for s in samples}
 
 
 async def warm(bed: Bed, count: int = 1) -> None:
@@ -77,6 +86,11 @@ def test_a_spare_takes_the_place_of_a_lost_group(tmp_path: Path) -> None:
             assert {name.rpartition("-p0-")[0] for name in spares(bed)} == {"job-s0"}
             assert [p["metadata"]["name"] for p in bed.pods(2) if p["status"]["phase"] == "Running"] == [name]
             assert (bed.status()["masked"], bed.status()["epoch"]) == (1, 3)
+            assert metrics(bed) == {
+                "spare_job_spares wanted": 1,
+                "spare_job_spares ready": 1,
+                "spare_job_spares_used_total": 1,
+            }
 
             bed.agent(2).kill_worker()  # and the same again, with what was a spare as the group that is lost
             await bed.until(lambda: back(bed, 2), "it is back again", 60.0)
@@ -195,5 +209,6 @@ def test_a_spare_overtakes_a_pod_that_finds_no_place(tmp_path: Path) -> None:
             running = [p["metadata"]["name"] for n in (1, 2) for p in bed.pods(n) if p["status"]["phase"] == "Running"]
             assert all(name.startswith("job-s0-") for name in running), running
             await bed.until(lambda: not [p for p in bed.pods() if "-g2-" in p["metadata"]["name"]][1:], "it is deleted")
+            assert (bed.condition("Running"), bed.condition("Degraded")[0]) == (("True", "Started"), "False")
 
     run(main)
