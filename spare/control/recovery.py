@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spare.control.recovered import Recovered, Recovering
 from spare.control.saving import Restarting
-from spare.control.state import Recovered, Recovering
 from spare.control.turn import Turn
 
 

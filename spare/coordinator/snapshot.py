@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from spare.control.state import Group, GroupState, Recovered, State
+from spare.control.recovered import Recovered
+from spare.control.state import Group, GroupState, State
 from spare.coordinator.observe import GroupSnapshot, Recovery, Snapshot, SpareSnapshot
 
 _UNSEEN = -1.0
