@@ -84,7 +84,8 @@ def test_a_node_without_power_is_one_loss_long_before_kubernetes_knows(namespace
         assert Node(node).ready, "Kubernetes knew as soon as we did"
         (lost,) = namespace.events("GroupLost")
         numbers = sorted(pod["metadata"]["labels"]["spare.training/group"] for pod in pods[node])
-        assert all(f"group {number} lost (node {node}" in lost["message"] for number in numbers), lost["message"]
+        assert lost["metadata"]["annotations"]["spare.training/groups"] == ",".join(numbers)
+        assert f"node {node}" in lost["message"]
         wait_step(namespace, "power", status(namespace, "power")["step"] + 3, 60)
 
     wait_all_back(namespace, "power")
