@@ -14,6 +14,9 @@ notice a change. `make test-every` runs them all."""
 LONG = 900.0
 """Seconds: a test that is given more than this runs by `make test-every` only."""
 
+SLOW = 300.0
+"""Seconds that a slow test has unless it says otherwise: some are two runs, and the machine may be a busy one."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """See pytest."""
@@ -23,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)  # after -m and -k: who names a case gets it
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep cases at even distances, the first and the last among them; the same ones in every run."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW))
     if config.getoption("--every") or "::" in " ".join(config.args):
         return
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
