@@ -26,8 +26,8 @@ def boundary(turn: Turn) -> None:
         return  # a wipe-out a moment ago: the next plan is that of the restart
     halt.called_for(turn)
     state = turn.state
-    if not _quiet(state):
-        return
+    if not _quiet(state) or not state.live:
+        return  # of those who have stopped already nobody needs a plan
     if state.halt is not None:
         assert state.plan is not None
         if not state.plan.halt:

@@ -66,7 +66,7 @@ GROUP_MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
         {GroupState.ACTIVE, GroupState.DONE, GroupState.LOST, GroupState.LEFT, GroupState.STARTING}
     ),
     GroupState.ACTIVE: frozenset({GroupState.DONE, GroupState.LOST, GroupState.LEFT, GroupState.STARTING}),
-    GroupState.DONE: frozenset({GroupState.ACTIVE, GroupState.LOST, GroupState.STARTING}),
+    GroupState.DONE: frozenset({GroupState.ACTIVE, GroupState.LOST, GroupState.LEFT, GroupState.STARTING}),
     GroupState.LOST: frozenset({GroupState.STARTING, GroupState.READY}),  # ready: a spare takes the place
     GroupState.LEFT: frozenset({GroupState.STARTING, GroupState.READY}),
 }

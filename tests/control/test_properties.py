@@ -223,6 +223,26 @@ def test_decisions_are_a_function_of_their_arguments(script: list[tuple[list[Sig
     assert [d.actions for d in first] == [d.actions for d in second]
 
 
+def test_when_all_but_those_who_have_stopped_die_in_a_halt_there_is_no_plan_of_nobody() -> None:
+    """Found by the properties below: one has stopped after its step, and the others are lost in the same moment."""
+    head = {"job": JOB, "epoch": 1, "group": 1, "uid": "a1"}
+    lost = [AgentGone(group, f"a{group}", "its node died") for group in range(GROUPS) if group != 1]
+    stopped = Report(wire.Halted.model_validate({**head, "step": 0, "saved": False}))
+    last = play(rising(), [([Suspend("enough", 10.0), *lost, stopped], 6.0), ([Tick()], 1.0)])[-1]
+
+    assert last.state.live == ()
+
+
+def test_a_group_that_is_done_may_leave_before_the_others_are() -> None:
+    """Found by the properties: its last step is committed, its node is drained, and it can wait no longer."""
+    head = {"job": JOB, "group": 0, "uid": "a0"}
+    done = Report(wire.Done.model_validate({**head, "epoch": 1, "step": 0, "digest": "d"}))
+    leaves = {**head, "epoch": 0, "grace": 0.0, "reason": "SIGTERM", "serves": "10.0.0.1:40000"}
+    last = play(rising(), [([done, Report(wire.Leave.model_validate(leaves))], 0.0), ([Tick()], 1.0)])[-1]
+
+    assert 0 not in last.state.live
+
+
 @settings(max_examples=50, deadline=None)
 @given(batches)
 def test_a_tick_right_after_a_decision_decides_nothing_more(script: list[tuple[list[Signal], float]]) -> None:

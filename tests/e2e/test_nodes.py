@@ -96,7 +96,7 @@ def test_a_node_without_power_is_one_loss_long_before_kubernetes_knows(namespace
 
 def test_a_group_that_is_cut_off_commits_nothing_and_leaves(namespace: Namespace, images: Images) -> None:
     """Its node's network drops everything in silence: the others go on; it has nobody to reduce with, and gives up."""
-    limits = {"collectiveTimeout": "10s", "rendezvousTimeout": "30s"}
+    limits = {"collectiveTimeout": "10s", "rendezvousTimeout": "20s"}
     pods = settled(namespace, images, "apart", reduction=limits)
     node = min(pods, key=lambda name: len(pods[name]))
     (pod, *more) = pods[node]

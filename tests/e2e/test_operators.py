@@ -45,7 +45,7 @@ def test_a_leader_that_dies_is_followed_by_another(namespace: Namespace, images:
     Field cases F27, F29, F62, and the fifth invariant; at the end the job proves that nothing was lost.
     """
     wait_leader()
-    namespace.apply(integers("orphan", images.trainer, namespace, steps=500, seconds=0.05))
+    namespace.apply(integers("orphan", images.trainer, namespace, steps=300, seconds=0.05))
     wait_for("the first pod", lambda: bool(pods_of(namespace, "orphan")), 30)
     first = kill_leader()
     wait_leader(first)
@@ -68,5 +68,5 @@ def test_a_leader_that_dies_is_followed_by_another(namespace: Namespace, images:
     survivors = {pod["metadata"]["name"] for pod in pods_of(namespace, "orphan")} & made
     assert len(survivors) == 3
     done = wait_condition(namespace, "orphan", "Complete", 300)
-    assert (done["step"], done["masked"], done["restarts"]) == (500, 1, 0)
-    check_exact(namespace, images.trainer, steps=500)
+    assert (done["step"], done["masked"], done["restarts"]) == (300, 1, 0)
+    check_exact(namespace, images.trainer, steps=300)
