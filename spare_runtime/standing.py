@@ -225,6 +225,8 @@ class Standing(ABC):
                 raise Superseded("loading the state")
             raise CollectiveFailed("joining", transfer.error, (self._from,))
         self.training.load(transfer.state)
+        what = f"the training state, {transfer.received} bytes, was loaded from group {self._from}"
+        self._around.say(f"spare: {what} in {transfer.seconds:.3f} s")
         self.line.micros = 0
 
     def save(self, deadline: float) -> bool:

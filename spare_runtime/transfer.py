@@ -185,6 +185,8 @@ class Transfer:
         self.state: Any = None
         self.received = 0
         """Bytes so far."""
+        self.seconds = 0.0
+        """What it took, from the connection that brought it."""
         self._greeting = json.dumps({"token": token, "epoch": epoch}).encode() + b"\n"
         self._address, self._deadline = address, deadline
         self._socket: socket.socket | None = None
@@ -219,11 +221,13 @@ class Transfer:
             self._ended.set()
 
     def _once(self) -> None:
+        began = time.monotonic()
         with socket.create_connection(self._address, timeout=self._deadline) as connection:
             self._socket = connection
             connection.sendall(self._greeting)
             with connection.makefile("rb") as stream:
                 self.state = self._receive(stream.readline, stream.readinto)
+        self.seconds = time.monotonic() - began
 
     def _receive(self, readline: Callable[[], bytes], readinto: Callable[[memoryview], int | None]) -> Any:
         line = readline()

@@ -49,8 +49,8 @@ def _quiet(state: State) -> bool:
     plan = state.plan
     if plan is None or state.losses or state.suspicions or state.probe is not None:
         return False
-    members = [state.groups[g] for g in state.live]
-    return all(here.running >= plan.epoch and here.state is not GroupState.DONE for here in members)
+    members = [state.groups[g] for g in state.live]  # none where all have stopped: there is nobody to plan for
+    return bool(members) and all(here.running >= plan.epoch and here.state is not GroupState.DONE for here in members)
 
 
 def _plan(

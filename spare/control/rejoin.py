@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spare.api.reasons import EventReason
-from spare.control.action import CreateGroup
+from spare.control.action import CreateGroup, DeleteGroup
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.state import Group, GroupState, JobState
 from spare.control.turn import Turn
@@ -25,6 +25,8 @@ def start(turn: Turn, here: Group) -> None:
     fresh = {"uid": "", "home": "", "master": "", "retry": None, "spare": None}
     turn.move(here.group, GroupState.STARTING, attempts=here.attempts + 1, **fresh)
     turn.put(here.group, started=turn.now, pods=fresh_pods(config.pods, zones=zones), ranks=fresh_ranks(config.ranks))
+    # Of a loss that no plan has answered yet something may be there still: beside it nothing would be started.
+    turn.do(*(DeleteGroup(loss.group, loss.uid) for loss in turn.state.losses if loss.group == here.group))
     turn.do(CreateGroup(here.group))
     turn.reasons.append(f"{turn.name(here.group)} is started again: {here.reason}")
 

@@ -5,14 +5,33 @@ The only mutable thing in this room. It never leaves `decide`, which is a pure f
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.control.action import Action, Announce, EndJob, SendStop
 from spare.control.config import Config
+from spare.control.rank import Pod, Rank
 from spare.control.state import GROUP_MOVES, JOB_MOVES, Group, GroupState, JobState, Loss, State
+
+T = TypeVar("T", State, Group, Pod, Rank)
+
+
+def changed(value: T, **changes: Any) -> T:
+    """`dataclasses.replace` for what this room is made of: plain fields, no `__post_init__`.
+
+    Most of what a decision costs is this, and the general one looks at every field anew: it takes 20 times as long.
+
+    Raises:
+        TypeError: there is no such field.
+    """
+    fields = vars(value)
+    if not changes.keys() <= fields.keys():
+        raise TypeError(f"{type(value).__name__} has no {', '.join(sorted(changes.keys() - fields.keys()))}")
+    found = object.__new__(type(value))
+    vars(found).update(fields)
+    vars(found).update(changes)
+    return found
 
 
 class Turn:
@@ -33,7 +52,7 @@ class Turn:
 
     def set(self, **changes: Any) -> None:
         """Change fields of the state."""
-        self.state = replace(self.state, **changes)
+        self.state = changed(self.state, **changes)
 
     def group(self, group: int) -> Group:
         """One group, or spare, as it is now."""
@@ -46,7 +65,7 @@ class Turn:
 
     def put(self, group: int, **changes: Any) -> None:
         """Change fields of one group; `move` is for its state."""
-        self.seat(group, replace(self.group(group), **changes))
+        self.seat(group, changed(self.group(group), **changes))
 
     def seat(self, number: int, here: Group) -> None:
         """Let this be all that is known under a group's, or spare's, number."""
@@ -58,16 +77,16 @@ class Turn:
     def put_pod(self, group: int, pod: int, **changes: Any) -> None:
         """Change what is known of one pod of a group."""
         pods = self.group(group).pods
-        self.put(group, pods=(*pods[:pod], replace(pods[pod], **changes), *pods[pod + 1 :]))
+        self.put(group, pods=(*pods[:pod], changed(pods[pod], **changes), *pods[pod + 1 :]))
 
     def put_rank(self, group: int, rank: int, **changes: Any) -> None:
         """Change what is known of one rank of a group."""
         ranks = self.group(group).ranks
-        self.put(group, ranks=(*ranks[:rank], replace(ranks[rank], **changes), *ranks[rank + 1 :]))
+        self.put(group, ranks=(*ranks[:rank], changed(ranks[rank], **changes), *ranks[rank + 1 :]))
 
     def put_ranks(self, group: int, **changes: Any) -> None:
         """Change what is known of all ranks of a group."""
-        self.put(group, ranks=tuple(replace(rank, **changes) for rank in self.group(group).ranks))
+        self.put(group, ranks=tuple(changed(rank, **changes) for rank in self.group(group).ranks))
 
     def move(self, group: int, to: GroupState, **changes: Any) -> None:
         """Take a group to another state (see GROUP_MOVES), changing fields on the way."""

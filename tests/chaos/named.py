@@ -78,6 +78,28 @@ NAMED: dict[str, Case] = {
             Fault("freeze worker", 0.2079, None, 2, 1, 11.6081),
         ),
     ),
+    "a group that was lost before anybody could be met was not started again: its agent was there still": Case(
+        41528,
+        Shape(groups=3, redundancy=2, micro_batches=1, steps=6, compute=0.005, restart=True, refuse_starts=0.2),
+        (
+            Fault("evict", 0.1013, None, 1, 0, 3.1178),
+            Fault("stall", 0.1068, "the reduction", 0, 1, 1.8065),
+            Fault("kill worker", 1.5456, "between", 0, 2, 2.0438),
+            Fault("kill agent", 1.5476, None, 2, 1, 3.5592),
+            Fault("kill coordinator at record", 0.1194, None, 0, 1, 6.6979),
+            Fault("kill coordinator", 0.1278, None, 1, 2, 1.6914),
+        ),
+    ),
+    "all had halted when a plan was made for a loss, and then one for nobody": Case(
+        60596,
+        Shape(groups=3, redundancy=3, micro_batches=2, steps=7, compute=0.02, restart=True),
+        (
+            Fault("glitch", 0.3601, "the exchange", 0, 2, 0.4391),
+            Fault("evict", 0.4101, "committed", 0, 1, 0.4482),
+            Fault("evict", 0.4101, "the commit barrier", 2, 0, 0.0033),
+            Fault("delete pod", 0.4101, "reduced", 1, 0, 0.4095),
+        ),
+    ),
     "a joiner that could not reach the leader ended the job": Case(
         1,
         Shape(groups=3, redundancy=3, micro_batches=2, steps=5, compute=1.5),

@@ -176,6 +176,8 @@ class SimDonor:
 class SimTransfer:
     """What `spare_runtime.transfer.Transfer` is to a joiner."""
 
+    seconds = 0.0
+
     def __init__(
         self, stores: Stores, process: Process, address: wire.Address, token: str, epoch: int, deadline: float
     ) -> None:

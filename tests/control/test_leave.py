@@ -359,3 +359,14 @@ def test_the_coordinator_comes_back_while_a_group_leaves() -> None:
 
     assert (back.state.drained, back.state.masked) == (1, 0)
     assert not any(isinstance(a, EndJob) for a in back.decisions[-1].actions)
+
+
+def test_one_that_has_committed_the_last_step_may_go_before_the_others_have() -> None:
+    """Its grace is nearly over, and it offered what it held: the others go on without it."""
+    drive = running()
+    drive.do(drive.done(0))
+
+    drive.do(drive.say(wire.Leave, 0, grace=0.0, reason="SIGTERM", serves=SERVES))
+
+    assert drive.plan.groups == (1, 2, 3)
+    assert drive.state.groups[0].state is GroupState.LEFT

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ from spare.control.signal import (
     Tick,
 )
 from spare.control.state import GroupState, JobState
+from spare.control.turn import changed
 from spare.planner import check
 from tests.control.drive import started
 
@@ -269,3 +271,18 @@ def test_what_all_say_all_the_time_is_noted_at_once_and_looked_at_with_the_tick(
     drive.do(Tick())
 
     assert drive.plan.groups == (0, 2, 3)
+
+
+def test_changing_a_field_is_what_dataclasses_call_replace() -> None:
+    """Fields that there are not are refused; the value itself stays as it is."""
+    drive = started()
+    here = drive.state.groups[0]
+    values: tuple[Any, ...] = (drive.state, here, here.pods[0], here.ranks[0])
+    for value in values:
+        first = fields(value)[0].name
+        before = replace(value)
+
+        assert changed(value, **{first: None}) == replace(value, **{first: None})
+        assert value == before
+        with pytest.raises(TypeError, match="has no nonsense"):
+            changed(value, nonsense=1)
