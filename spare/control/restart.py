@@ -89,7 +89,8 @@ def _begin_again(turn: Turn, text: str, lost: tuple[int, ...]) -> None:
             turn.move(group, GroupState.LOST, past=here.past | {here.uid}, reason="it begins again, all ranks anew")
             turn.put(group, retry=turn.now)
     for here in turn.state.groups:
-        if here.state is GroupState.LOST and here.retry is None:  # also where nobody is replaced while the job goes on
+        gone = here.state in (GroupState.LOST, GroupState.LEFT)
+        if gone and here.retry is None:  # also where nobody is replaced while the job goes on
             turn.put(here.group, retry=turn.now + turn.config.backoff(here.attempts))
     if renewed:
         turn.do(SendRenew(renewed, text.partition("\n")[0]))

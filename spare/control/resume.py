@@ -106,7 +106,8 @@ def _group(config: Config, plan: Plan, kept: Kept, number: int, now: float) -> G
     member = plan.by_group.get(number)
     if member is None or (kept.restarting is not None and member.uid in past):
         # Its replacement may have been started already: the backend has this long to tell of it.
-        retry = now + config.backoff(attempts) if config.replace and kept.exit_code is None else None
+        comes_back = (config.replace or kept.restarting is not None) and kept.exit_code is None
+        retry = now + config.backoff(attempts) if comes_back else None
         reason = "no member when the coordinator came back"
         fresh = Group(number, pods=fresh_pods(config.pods), ranks=fresh_ranks(config.ranks))
         return replace(fresh, state=GroupState.LOST, past=past, attempts=attempts, retry=retry, reason=reason)

@@ -9,7 +9,10 @@ from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.api.spec import OnWipeOut
 from spare.control.action import Announce, CreateGroup, SendRenew
-from spare.control.signal import AgentGone, LinkDown
+from spare.control.decide import decide
+from spare.control.record import Kept, document
+from spare.control.resume import resume
+from spare.control.signal import AgentGone, DrainGroup, LinkDown, Tick
 from spare.control.state import JobState
 from spare.coordinator.snapshot import snapshot_of
 from tests.control.drive import CONFIG, Drive, started
@@ -97,3 +100,23 @@ def test_after_the_last_restart_the_job_fails_and_says_so() -> None:
     assert drive.end.code == ExitCode.WIPE_OUT
     assert "backoffLimit (0)" in drive.end.verdict
     assert EventReason.BACKOFF_LIMIT_EXCEEDED in {a.reason for a in drive.all(Announce)}
+
+
+def test_a_group_that_had_left_begins_again_with_the_others() -> None:
+    """All are needed, though nobody was to come back while the job went on; a coordinator that comes back knows it."""
+    config = replace(CONFIG, on_wipe_out=OnWipeOut.RESTART, redundancy=2, replace=False)
+    drive = started(config)
+    drive.do(*(drive.running(g) for g in range(4)))
+    drive.do(DrainGroup(1, "spare drain", 30.0))
+    drive.hear(after=0.1)
+    assert drive.plan.groups == (0, 2, 3)
+    drive.do(*(drive.running(g) for g in (0, 2, 3)))
+    drive.do(drive.exited(0), drive.exited(2), drive.exited(3))
+    assert drive.state.restarting is not None
+    back = resume(config, document(drive.plan, Kept.of(drive.state)), drive.now)
+
+    drive.do(Tick(), after=1.0)
+
+    assert sorted(a.group for a in drive.all(CreateGroup)[4:]) == [0, 1, 2, 3]
+    after = decide(back.state, (Tick(),), drive.now + 2.0)
+    assert {a.group for a in after.actions if isinstance(a, CreateGroup)} == {0, 1, 2, 3}

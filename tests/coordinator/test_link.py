@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -38,7 +38,7 @@ class Told:
 
 
 @asynccontextmanager
-async def linked(agent: Agent, host: str = "127.0.0.1") -> Any:
+async def linked(agent: Agent, host: str = "127.0.0.1", me: Identity = ME) -> Any:
     """A link to an agent that behaves as told."""
     server = await asyncio.start_server(agent, host, 0)
     address = wire.Address(*server.sockets[0].getsockname()[:2])
@@ -48,7 +48,7 @@ async def linked(agent: Agent, host: str = "127.0.0.1") -> Any:
         lambda group, why: told.refusals.put_nowait(why),
         lambda group, pod, message: told.sent.append(message),
     )
-    link = Link(ME, 0, "u0", str(address), Tcp(), events, patience=5.0)
+    link = Link(me, 0, "u0", str(address), Tcp(), events, patience=5.0)
     link.start()
     try:
         yield link, told
@@ -93,6 +93,20 @@ def test_reports_come_up_in_order(host: str) -> None:
             assert await told.report() == HELLO
             assert await told.report() == ALIVE
             assert link.up
+
+    run(main())
+
+
+def test_what_was_a_spare_may_say_its_old_number() -> None:
+    """It has taken group 0's place in a job of two groups, and learns that later; another group's number is refused."""
+
+    async def main() -> None:
+        spare, other = (ALIVE.model_copy(update={"group": number}) for number in (2, 1))
+        hello = HELLO.model_copy(update={"group": 2})
+        agent = lines(hello.line(), spare.line(), other.line(), ALIVE.line())
+        async with linked(agent, me=replace(ME, groups=2)) as (_, told):
+            assert [await told.report() for _ in range(3)] == [hello, spare, ALIVE]
+            assert "is of group 1; this is group 0" in await told.refusals.get()
 
     run(main())
 

@@ -10,7 +10,7 @@ import pytest
 from spare_operator import names
 from spare_operator.metrics import Collector
 from tests.operator.api_server import Body
-from tests.operator.bed import NAMESPACE, Bed, a_bed
+from tests.operator.bed import NAMESPACE, Bed, a_bed, job_body
 from tests.operator.loop import run
 from tests.operator.test_losses import back, training
 
@@ -146,6 +146,33 @@ def test_room_goes_to_groups_before_spares(tmp_path: Path) -> None:
 
             bed.api.quota[NAMESPACE] = 5
             await bed.until(lambda: ready(bed) == 1, "the spare comes when there is room", 90.0)
+
+    run(main)
+
+
+def test_a_pod_of_a_group_comes_before_that_of_a_spare(tmp_path: Path) -> None:
+    """Both wait for room, the group for longer between two tries: what room there is, is the group's."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            bed.steps = 1_000_000
+            bed.operator()
+            bed.api.quota[NAMESPACE] = 5
+            bed.api.put("sparejobs", job_body(spares=2))
+            await bed.until(lambda: ready(bed) == 1, "one spare is ready, the other waits for room")
+            bed.api.quota[NAMESPACE] = 3
+            for number in (1, 2):
+                bed.agent(number).kill_worker()
+            await bed.until(lambda: bed.status()["groups"]["active"] == 3, "one is back by the spare", 30.0)
+            for pod in [p for p in bed.pods() if p["status"]["phase"] == "Failed"]:
+                bed.api.remove("pods", NAMESPACE, pod["metadata"]["name"])
+            await asyncio.sleep(45.0)
+            before = {p["metadata"]["name"] for p in bed.pods()}
+            bed.api.quota[NAMESPACE] = 4
+            await bed.until(lambda: {p["metadata"]["name"] for p in bed.pods()} - before, "there is room for one", 60.0)
+
+            (fresh,) = {p["metadata"]["name"] for p in bed.pods()} - before
+            assert "-g2-" in fresh
 
     run(main)
 
