@@ -148,7 +148,8 @@ def delete_group(namespace: Namespace, job: str, group: int) -> str:
     A kubelet sends SIGTERM all the same, and a group whose steps are short may then leave in good order.
     """
     names = [pod["metadata"]["name"] for pod in pods_of(namespace, job, group)]
-    namespace.kubectl("delete", "pod", *names, "--grace-period=0", "--force", "--wait=false")
+    ways = ("--grace-period=0", "--force", "--wait=false", "--ignore-not-found")
+    namespace.kubectl("delete", "pod", *names, *ways)
     return str(names[0])
 
 

@@ -33,7 +33,7 @@ def wait_leader(other_than: str = "") -> str:
 
 
 def kill_leader() -> str:
-    """Without grace: the Lease is not let go of. Returns the name."""
+    """Delete its pod by force; it may still let go of the Lease. One that cannot is frozen in test_nodes. The name."""
     name = wait_leader()
     SYSTEM.kubectl("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
     return name
