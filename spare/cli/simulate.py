@@ -31,6 +31,9 @@ from spare.sim.setting import MOST_JITTER, SHAPES
 
 FOLDER = Path("docs/simulation")
 
+WIDTH = 100
+"""Columns, at least: numbers are not broken over two lines."""
+
 TIME = Duration(bare=True)
 
 HEEDED: Final[dict[str, tuple[Kind, ...]]] = {
@@ -297,6 +300,7 @@ def _show(outcomes: Sequence[Outcome], title: str) -> None:
             ratio_text = f"{given_up} of {ratio.runs} given up"
         shown.add_row(case.label, str(case.setting.groups), str(case.plan.redundancy), str(ratio.runs), ratio_text,
                       f"{up.mean:.2%}", f"{outcome.depth.mean:.3f}")  # fmt: skip
-    Console().print(shown)
+    console = Console()
+    Console(width=max(console.width, WIDTH)).print(shown)
     if not all(result.complete for outcome in outcomes for result in outcome.results):
         click.echo("A run is given up when it takes 200 times T0, or restarts 10,000 times without a save between.")

@@ -42,15 +42,16 @@ def test_the_papers_order_at_200_groups() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_both_of_the_papers_columns_at_200_groups() -> None:
-    """Three whole runs: each within 15 %, replication where every failure costs it a layer."""
-    setting = paper_setting(200)
+@pytest.mark.parametrize(("rate_falls", "within"), [(True, 0.15), (False, 0.1)])
+def test_both_of_the_papers_columns_at_200_groups(rate_falls: bool, within: float) -> None:
+    """Three whole runs, a layer again for each failure: within the goal where the rate of failures does not fall."""
+    setting = paper_setting(200, rate_falls=rate_falls)
 
     spare = [run(setting, WholeShards(place(200, 9, "Consecutive")), seed).ratio for seed in (1, 2, 3)]
     replication = [run(setting, Replicated(200, 3, redo=1.0, each=True), seed).ratio for seed in (1, 2, 3)]
 
-    assert sum(spare) / 3 == pytest.approx(SPARE[200].ratio, rel=0.15)
-    assert sum(replication) / 3 == pytest.approx(REPLICATION[200].ratio, rel=0.15)
+    assert sum(spare) / 3 == pytest.approx(SPARE[200].ratio, rel=within)
+    assert sum(replication) / 3 == pytest.approx(REPLICATION[200].ratio, rel=within)
     assert max(spare) < min(replication)
 
 
