@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from spare.planner import masked_mean, mean_depth, place
 from spare.sim.campaign import Case, Outcome, Plan, Progress, repeat
-from spare.sim.masking import depths_whole, masked, mean_bound
+from spare.sim.masking import depths_by_arcs, depths_micro, depths_whole, masked, mean_bound
 from spare.sim.result import Estimate, estimate
-from spare.sim.setting import Setting, paper_setting
+from spare.sim.setting import paper_setting
 
 
 class Published(NamedTuple):
@@ -38,33 +38,51 @@ REPLICATION: Final = {
 GRID: Final = {200: (7, 8, 9, 10), 600: (7, 8, 9), 1000: (8, 9, 10)}
 """The r that are tried for SPARe: around the paper's best."""
 
+MICRO_BATCHES: Final = 32
+"""Of our own scheduler, where it is compared."""
+
 MU_UP_TO: Final = {200: 12, 600: 20, 1000: 20}
 """The largest r for which mu is compared: that of the paper's figure for N = 600."""
 
-REDO: Final[dict[str, dict[str, Any]]] = {
-    "nothing again": {"redo": 0.0},
-    "one layer again": {"redo": 1.0},
-    "one layer for each": {"redo": 1.0, "each": True},
+
+class Reading(NamedTuple):
+    """What the paper leaves open, read in one way: options of `Replicated`, and fields of the setting."""
+
+    options: dict[str, Any]
+    changes: dict[str, Any]
+
+
+CONSTANT: Final[dict[str, Any]] = {"rate_falls": False}
+READINGS: Final = {
+    "nothing again": Reading({"redo": 0.0}, {}),
+    "one layer again": Reading({"redo": 1.0}, {}),
+    "one layer for each": Reading({"redo": 1.0, "each": True}, {}),
+    "one layer for each, constant rate": Reading({"redo": 1.0, "each": True}, CONSTANT),
 }
 """What a failure costs replication is not given: no work at all, one layer by all for those that a step notices
-together, or one for each of them. As options of `Replicated`."""
+together, or one for each of them. Nor is, beyond doubt, whether failures become rarer as groups go."""
 
 
-def spare_case(setting: Setting, redundancy: int, runs: int) -> Case:
-    """SPARe as in the paper: whole shards, consecutive placement."""
-    return Case("SPARe", setting, Plan("whole", redundancy), runs)
+def table_cases(steps: int, runs: int) -> list[Case]:
+    """Every strategy at every r that is tried. SPARe as in the paper: whole shards, consecutive placement."""
+    sized = {n: paper_setting(n, steps=steps) for n in SIZES}
+    cases = [Case("SPARe", sized[n], Plan("whole", r), runs) for n in SIZES for r in GRID[n]]
+    cases += [
+        Case("SPARe, constant rate", replace(sized[n], **CONSTANT), Plan("whole", SPARE[n].redundancy), runs)
+        for n in SIZES
+    ]
+    cases += [
+        Case(f"replication, {label}", replace(sized[n], **changes), Plan("replication", r, options), runs)
+        for n in SIZES
+        for r in (2, 3, 4)
+        for label, (options, changes) in READINGS.items()
+    ]
+    return cases
 
 
 def table(steps: int, runs: int, seed: int, workers: int, progress: Progress | None) -> list[Outcome]:
-    """Every strategy at every r that is tried, `runs` times each."""
-    cases = [spare_case(paper_setting(n, steps=steps), r, runs) for n in SIZES for r in GRID[n]]
-    cases += [
-        Case(f"replication, {label}", paper_setting(n, steps=steps), Plan("replication", r, options), runs)
-        for n in SIZES
-        for r in (2, 3, 4)
-        for label, options in REDO.items()
-    ]
-    return repeat(cases, seed, workers, progress)
+    """The cases of the paper's table, `runs` times each."""
+    return repeat(table_cases(steps, runs), seed, workers, progress)
 
 
 def sweep(steps: int, runs: int, seed: int, workers: int, progress: Progress | None) -> list[Outcome]:
@@ -118,28 +136,38 @@ def mu_table(trials: int, seed: int, tick: Callable[[], None]) -> list[dict[str,
 def mu_errors(trials: int, seed: int, tick: Callable[[], None]) -> list[dict[str, Any]]:
     """How far mu is off the Monte-Carlo of the independent placement, over every r from 2 on, for each N.
 
-    The formula is the limit of many groups: for few groups and few hosts it is off most.
+    Against the failures up to the wipe-out with the last one ("with") and without it ("masked"): the formula is an
+    integral in the place of a sum and lies between the two. It is the limit of many groups: few groups and hosts are
+    off most.
     """
     rows = []
     for n, most in MU_UP_TO.items():
-        off = {
-            r: masked_mean(n, r) / estimate(masked(place(n, r, "Golomb"), trials, seed)).mean - 1
-            for r in range(2, most + 1)
-        }
-        worst = max(off, key=lambda r: abs(off[r]))
-        mean = sum(map(abs, off.values())) / len(off)
-        rows.append({"groups": n, "most": most, "mean": mean, "worst": worst, "worst_off": off[worst]})
+        counts = {r: estimate(masked(place(n, r, "Golomb"), trials, seed)).mean for r in range(2, most + 1)}
+        row: dict[str, Any] = {"groups": n, "most": most}
+        for name, less in (("with", 0), ("masked", 1)):
+            off = {r: masked_mean(n, r) / (count - less) - 1 for r, count in counts.items()}
+            worst = max(off, key=lambda r: abs(off[r]))
+            mean = sum(map(abs, off.values())) / len(off)
+            row[name] = {"mean": mean, "worst": worst, "worst_off": off[worst]}
+        rows.append(row)
         tick()
     return rows
 
 
 def depth_table(trials: int, seed: int, tick: Callable[[], None]) -> list[dict[str, Any]]:
-    """Mean S of the paper's scheduler to the wipe-out against Sbar's lower bound."""
+    """Mean S of the paper's scheduler to the wipe-out against Sbar's lower bound.
+
+    For consecutive stacks beside the least S that any scheduler could reach in the same trials ("arcs"). And with
+    micro-batches, for the independent placement.
+    """
     rows = []
     for n, r in ((200, 5), (200, 7), (200, 9), (200, 11), (600, 8), (1000, 9)):
         row: dict[str, Any] = {"groups": n, "redundancy": r, "sbar": mean_depth(n, r)}
         for strategy in ("Golomb", "Consecutive"):
             row[strategy] = spread(estimate(depths_whole(place(n, r, strategy), trials, seed)))
+        row["sbar_micro"] = mean_depth(n, r, MICRO_BATCHES)
+        row["micro"] = spread(estimate(depths_micro(place(n, r, "Golomb"), MICRO_BATCHES, trials, seed)))
+        row["arcs"] = spread(estimate(depths_by_arcs(n, r, trials, seed)))
         rows.append(row)
         tick()
     return rows
