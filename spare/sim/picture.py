@@ -15,9 +15,12 @@ from matplotlib import pyplot as plt  # the backend has to be chosen first
 Rows = Sequence[Mapping[str, Any]]
 
 
-def save(figure: Any, path: Path) -> None:
-    """Write and forget a figure. No date is written into it, so equal results give equal files."""
-    figure.tight_layout()
+def save(figure: Any, path: Path, below: float = 0.0) -> None:
+    """Write and forget a figure, with room for a legend in its lower part.
+
+    No date is written into it, so equal results give equal files.
+    """
+    figure.tight_layout(rect=(0, below, 1, 1))
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
 
@@ -45,7 +48,7 @@ def _against(axes: Any, rows: Rows, formula: str, measured: Mapping[str, str], l
 def against_redundancy(rows: Rows, micro: Rows, published: Mapping[str, Mapping[int, Any]], path: Path) -> None:
     """TTT / T0 against r, one picture for each N; the paper's best as stars."""
     sizes = sorted({row["groups"] for row in rows})
-    figure, all_axes = plt.subplots(1, len(sizes), figsize=(4.2 * len(sizes), 4.2), sharey=True)
+    figure, all_axes = plt.subplots(1, len(sizes), figsize=(4.2 * len(sizes), 5.0), sharey=True)
     for axes, n in zip(all_axes, sizes, strict=True):
         for label in sorted({row["label"] for row in rows}):
             _curve(axes, [row for row in rows if row["groups"] == n and row["label"] == label], label)
@@ -56,8 +59,10 @@ def against_redundancy(rows: Rows, micro: Rows, published: Mapping[str, Mapping[
         axes.set_xlabel("r")
         axes.axhline(1.0, color="grey", linewidth=0.5)
     all_axes[0].set_ylabel("TTT / T0")
-    all_axes[-1].legend(fontsize="small")
-    save(figure, path)
+    # Outside, for inside it would lie on the curves; a label once, though each N has its own line.
+    labelled = {label: line for axes in all_axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(labelled.values(), labelled.keys(), loc="lower center", ncols=3, fontsize="small")
+    save(figure, path, below=0.16)
 
 
 def _curve(axes: Any, rows: Rows, label: str) -> None:
