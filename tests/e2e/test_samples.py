@@ -6,7 +6,18 @@ import pytest
 import yaml
 
 from tests.e2e.install import ROOT, Images, Release, operator_log
-from tests.e2e.jobs import LEDGERS, START, integers, kill_group, pods_of, status, told, wait_condition, wait_step
+from tests.e2e.jobs import (
+    LEDGERS,
+    START,
+    delete_group,
+    integers,
+    kill_group,
+    pods_of,
+    status,
+    told,
+    wait_condition,
+    wait_step,
+)
 from tests.e2e.kubectl import Body, Namespace, call, wait_for
 from tests.e2e.ledgers import check_exact
 
@@ -109,7 +120,7 @@ def test_a_wipe_out_goes_back_to_the_checkpoint(namespace: Namespace, images: Im
     wait_step(namespace, "restart", 40, 120)
 
     for group in (0, 1, 3):
-        kill_group(namespace, "restart", group)
+        delete_group(namespace, "restart", group)
 
     done = wait_condition(namespace, "restart", "Complete", 300)
     assert (done["step"], done["restarts"]) == (100, 1)
