@@ -25,7 +25,7 @@ class Legacies(Standing):
 
     def hand_on(self) -> None:
         """The step will not end in time: offer what is held of it, and wait for a plan. An urgent one goes on without
-        this group; after any other, or none, it goes on computing."""
+        this group; after one that keeps it, or none, it goes on with the others."""
         membership, line = self.membership, self.line
         membership.must_hand_on = False
         if not self.training.whole or self.env.ranks > 1:
@@ -36,7 +36,7 @@ class Legacies(Standing):
         membership.gives = True
         line.send(line.report(wire.Leave, grace=0.0, reason="", serves=str(donor.address)))
         membership.wait_for_news(HAND_ON_DEADLINE, seen)
-        if not membership.must_act:  # it is needed after all: what it goes on to change must not leave it
+        if not membership.let_go:  # it is needed after all: what it goes on to change must not leave it
             donor.withdraw()
             membership.gives = False
 

@@ -87,6 +87,11 @@ class Membership:
         """Whether a plan waits to be acted on at once."""
         return self._pending is not None
 
+    @property
+    def let_go(self) -> bool:
+        """Whether the plan to be acted on is without this group."""
+        return self._pending is not None and self._pending.admission is None
+
     def has_seen_newer(self) -> bool:
         """Whether a plan newer than the present one is known."""
         return self._seen is not None and self._seen.epoch > self.epoch

@@ -188,8 +188,9 @@ def _waited_for(here: Group, waiting: list[Group], limit: float) -> bool:
 
 
 def _others_heard(turn: Turn) -> bool:
-    """Whether the agent of a group that is no member has been heard lately."""
-    ready = [here for here in turn.state.groups if here.state is GroupState.READY and here.link_down is None]
+    """Whether the agent of a group that is no member, or of a spare, has been heard lately."""
+    every = (*turn.state.groups, *turn.state.spares)
+    ready = [here for here in every if here.state is GroupState.READY and here.link_down is None]
     return any(turn.now - here.heard <= turn.config.dead_after for here in ready)
 
 

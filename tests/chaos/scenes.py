@@ -39,6 +39,16 @@ def _fails_twice(rng: random.Random) -> tuple[Fault, ...]:
     )
 
 
+def cannot_wait(rng: random.Random) -> tuple[Fault, ...]:
+    """A group must be gone before the step ends, and hands on what it holds of it; perhaps another dies meanwhile."""
+    group = rng.randrange(4)
+    leaves = Fault("evict", 0.1 + rng.random() * 0.3, None, group, (group + 1) % 4, 0.5 + rng.random() * 0.2)
+    dies = Fault("kill worker", leaves.at + rng.random() * 0.5, None, (group + 1) % 4, group, 1.0)
+    return (leaves, dies) if rng.random() < 0.3 else (leaves,)
+
+
+LONG_STEPS = Shape(groups=4, redundancy=3, micro_batches=16, steps=2, compute=0.05)
+
 SCENES: dict[str, Callable[[random.Random], tuple[Fault, ...]]] = {
     "never all": _dies_with_the_commit,
     "given while it changes": _fails_while_a_joiner_loads,

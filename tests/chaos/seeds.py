@@ -17,7 +17,7 @@ def shape_of(rng: random.Random) -> Shape:
         redundancy=rng.randint(2, min(3, groups)),
         micro_batches=rng.randint(1, 3),
         steps=rng.randint(4, 9),
-        compute=rng.choice((0.005, 0.02, 0.05)),
+        compute=rng.choice((0.005, 0.02, 0.05, 0.2)),
         replace=rng.random() < 0.8,
         restart=rng.random() < 0.3,
         period=rng.choice((None, None, 0.05, 0.3)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.chaos.broken import BROKEN
 from tests.chaos.core import Core, Node, Violation
 from tests.chaos.named import NAMED
+from tests.chaos.scenes import LONG_STEPS, cannot_wait
 from tests.chaos.seeds import play
 
 FAST, SLOW = 120, 1000
@@ -53,6 +55,14 @@ def test_a_run_that_found_something_is_in_order_now(name: str) -> None:
     if case.broken is not None:
         with BROKEN[case.broken]():
             assert violation() is not None
+
+
+def test_what_a_leaver_holds_is_handed_on() -> None:
+    """Its grace ends before the step does: another takes over its sum, and no rule is broken."""
+    runs = [play(seed, shape=LONG_STEPS, faults=cannot_wait(random.Random(seed)))[0] for seed in range(8)]
+
+    assert [run.violation for run in runs if run.violation is not None] == []
+    assert sum(run.handed_on for run in runs) >= 4
 
 
 @pytest.mark.parametrize("seed", [3, 8])

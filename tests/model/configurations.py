@@ -24,6 +24,10 @@ SOUND: dict[str, Options] = {
         "drain": {"crash": 1, "drain": 1, "groups": 4},
         "drain-join": {"crash": 1, "drain": 1, "rejoin": 1, "spare": 1, "groups": 4, "steps": 1},
         "halt": {"crash": 1, "halt": 1},
+        "hand": {"hand": 1, "steps": 1},
+        "hand-crash": {"hand": 1, "crash": 1},
+        "hand-false": {"hand": 1, "crash": 1, "false": 1},
+        "hand-join": {"hand": 1, "rejoin": 1, "spare": 1, "groups": 4, "steps": 1},
         "halt-link": {"link": 1, "halt": 1, "operator": 1},
     }.items()
 }
@@ -42,6 +46,7 @@ BROKEN: dict[str, Options] = {
         "load": {"load": 0, "crash": 1, "rejoin": 1, "spare": 1, "groups": 4},
         "cas": {"cas": 0, "twin": 1, "false": 1, "steps": 1},
         "early": {"early": 2, "rejoin": 1, "spare": 1},
+        "first": {"first": 0, "hand": 1, "false": 1, "steps": 1},
         "guard": {"guard": 0, "strict": 1, "crash": 1, "drain": 1, "rejoin": 1, "spare": 1},
     }.items()
 }
@@ -50,8 +55,10 @@ BROKEN: dict[str, Options] = {
 REDUNDANT: dict[str, Options] = {"rid": options(rid=0, crash=2, link=1)}
 """A rule that the others make needless: with `reset` in force two reductions of one step are never held at once."""
 
-WALK = options(crash=2, false=1, link=1, operator=1, rejoin=2, drain=1, halt=1, revive=1, groups=4, steps=3, fine=1)
+WALK = options(
+    crash=2, false=1, link=1, operator=1, rejoin=2, drain=1, halt=1, hand=1, revive=1, groups=4, steps=3, fine=1
+)
 """Everything at once: too many states for all of them."""
 
-QUICK = ("halt",)
+QUICK = ("halt", "hand")
 """Small enough for every run of the tests."""

@@ -96,6 +96,11 @@ class Moves(Protocol):
         fails = None
         if x.at is At.COMP and len(x.history) < self.steps:
             self._computes(out, s, g, x)
+            if self.has(s, "hand") and x.whole:
+                after = self.spend(s, "hand")._replace(groups=put(s.groups, g, x._replace(at=At.GIVE)))
+                self.add(out, f"{g} must leave, and offers {x.held:b} of step {len(x.history)}", after, fault=True)
+        elif x.at is At.GIVE:
+            self.add(out, f"{g} goes on computing", s._replace(groups=put(s.groups, g, x._replace(at=At.COMP))))
         elif x.at is At.RED:
             self._in_reduction(out, s, g, x)
             fails = "reduction"
@@ -212,6 +217,8 @@ class Moves(Protocol):
         again = not isinstance(member, int) and self.o.inc and member[1] != x.admission
         if urgent or waits or again or x.at in (At.STOP, At.IDLE):
             self.add(out, f"{g} gets plan {i}{'' if member else ' (without it)'} and acts", self.meet(s, g, i))
+            if (after := self.inherits(s, g, i)) is not None:
+                self.add(out, f"{g} gets plan {i}, takes over what {plan.heir[0]} holds, and acts", after)  # type: ignore[index]
         else:
             self.add(out, f"{g} gets boundary plan {i}", s._replace(groups=put(s.groups, g, x._replace(seen=i))))
 
@@ -242,6 +249,12 @@ class Moves(Protocol):
             if self.has(s, "drain") and (len(whole) >= 2 or not self.o.guard):
                 after = self.write(self.spend(s, "drain"), without, urgent=False)
                 self.add(out, f"operator writes boundary plan {new} to drain {g}", after, fault=True)
+        if x.at is At.GIVE and others and (newest.base <= self.number(s.plans, x.plan) or not self.o.first):
+            for h in (h for h in others if s.groups[h].whole and s.groups[h].source < 0):
+                after = self.write(s, without, urgent=True)
+                heir = after.plans[-1]._replace(heir=(g, h, self.number(s.plans, x.plan)))
+                after = after._replace(plans=put(after.plans, new, heir))
+                self.add(out, f"operator writes plan {new} without {g}, {h} takes over what it holds", after)
         if member and x.at is At.FAIL and self._all_reachable(s, newest):
             answered = newest.base > self.number(s.plans, x.plan) if self.o.ans else x.plan != new - 1
             if not answered:
@@ -313,11 +326,18 @@ class Moves(Protocol):
         comms = tuple(c if c and self.number(s.plans, i) >= low else 0 for i, c in enumerate(s.comms))
         groups = tuple(
             x._replace(history=(), whole=0, held=0, reduced=NOTHING, todo=0, source=-1)
-            if x.at is At.STOP and self.o.inc and not s.plans[x.plan].halt
+            if x.at is At.STOP and self.o.inc and not s.plans[x.plan].halt and not self._gives(s, g, x)
             else x
             for x in s.groups
         )
         return s._replace(comms=comms, groups=groups)
+
+    def _gives(self, s: State, g: int, x: Group) -> bool:
+        """Whether somebody may still take over what a group holds that has stopped."""
+        plan = s.plans[x.plan]
+        if plan.heir is None or plan.heir[0] != g:
+            return False
+        return self.number(s.plans, s.groups[plan.heir[1]].plan) < plan.number
 
     def good_end(self, s: State) -> str | None:
         """What a state is in which nothing can happen but failures: finished, halted, a wipe-out; None: stuck."""

@@ -156,6 +156,21 @@ class Protocol:
         said = put(comm.said, g, (len(x.history), x.whole, x.reduced, x.held))
         return s._replace(groups=put(s.groups, g, x), comms=put(s.comms, index, comm._replace(said=said)))
 
+    def inherits(self, s: State, g: int, index: int) -> State | None:
+        """As `meet`, for the heir of a plan: it adds what the leaver holds to its own before it says what that is. None
+        where nothing can be taken over."""
+        x, plan = s.groups[g], s.plans[index]
+        if plan.heir is None or plan.heir[1] != g or not x.whole:
+            return None
+        y = s.groups[plan.heir[0]]
+        offers = y.at is At.GIVE and self.number(s.plans, y.plan) == plan.heir[2]
+        offers = offers or (y.at is At.STOP and y.plan == index and y.whole == 1)
+        if not offers or not y.held or y.history != x.history or y.held & x.held:
+            return None
+        after = self.meet(s._replace(groups=put(s.groups, g, x._replace(held=x.held | y.held))), g, index)
+        # It is given once.
+        return after._replace(groups=put(after.groups, plan.heir[0], y._replace(held=0 if y.at is At.STOP else y.held)))
+
     def exchanged(self, s: State, g: int) -> tuple[Group, tuple[int | None, ...]]:
         """What a member does once the exchange is complete: each computes the same from the same facts."""
         x, ledger = s.groups[g], s.ledger

@@ -21,6 +21,8 @@ class At(IntEnum):
     LOAD = 7
     STOP = 8
     IDLE = 9
+    GIVE = 10
+    """It must leave in the middle of a step: it computes no more, and offers what it holds."""
 
 
 PHASE = {
@@ -33,6 +35,7 @@ PHASE = {
     At.LOAD: "load",
     At.STOP: "stopped",
     At.IDLE: "starting",
+    At.GIVE: "compute",
 }
 """The dead have no phase; `done` is COMP after the last step; `commit` is no state of its own: one action with the exit
 from the barrier, since for all others a death between the two is one before it."""
@@ -77,6 +80,8 @@ class Plan(NamedTuple):
     pushed: int
     halt: int = 0
     """All stop at the commit at which all have seen it."""
+    heir: tuple[int, int, int] | None = None
+    """(who leaves, who takes over what it holds, the number of the plan under which it offers that)."""
 
 
 class Comm(NamedTuple):
@@ -104,7 +109,7 @@ class State(NamedTuple):
     budget: tuple[int, ...]
 
 
-BUDGETS = ("crash", "false", "link", "operator", "rejoin", "drain", "halt", "revive", "twin", "cut")
+BUDGETS = ("crash", "false", "link", "operator", "rejoin", "drain", "halt", "hand", "revive", "twin", "cut")
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,8 @@ class Options:
     rejoin: int = 0
     drain: int = 0
     halt: int = 0
+    hand: int = 0
+    """A group cannot wait for the step's end, and offers what it holds."""
     revive: int = 0
     """A fresh agent in the slot of a dead group."""
     twin: int = 0
@@ -160,5 +167,7 @@ class Options:
     """Who waits moves on to any newer plan."""
     load: int = 1
     """A state that is not loaded yet is reported as such."""
+    first: int = 1
+    """Only the first urgent plan after the offer names an heir: after it others have been given what is missing."""
     guard: int = 1
     """A group is let go only while two other members have the whole state."""
