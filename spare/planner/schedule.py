@@ -68,6 +68,8 @@ class Schedule:
 
         The largest load divided by m, a slow group's load counting as much more as it is slower.
         """
+        if not self.speeds:  # read at every step of a simulation, so not group by group
+            return max(self.loads) / self.micro_batches
         slowest = max(load * 100 / self.speed(group) for group, load in enumerate(self.loads))
         return slowest / self.micro_batches
 
