@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+if hypothesis.settings.get_current_profile_name() == "default":
+    hypothesis.settings.load_profile("busy")  # a busy machine is no reason to fail; in CI another one is there already
 
 PART = 4
 """Cases of one slow test that run by default: a kill at each point of each step takes an hour, and spread is enough to
