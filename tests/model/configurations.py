@@ -24,10 +24,10 @@ SOUND: dict[str, Options] = {
         "drain": {"crash": 1, "drain": 1, "groups": 4},
         "drain-join": {"crash": 1, "drain": 1, "rejoin": 1, "spare": 1, "groups": 4, "steps": 1},
         "halt": {"crash": 1, "halt": 1},
-        "hand": {"hand": 1, "steps": 1},
-        "hand-crash": {"hand": 1, "crash": 1},
-        "hand-false": {"hand": 1, "crash": 1, "false": 1},
-        "hand-join": {"hand": 1, "rejoin": 1, "spare": 1, "groups": 4, "steps": 1},
+        "hand": {"hand": 1, "micro_batches": 2, "steps": 1},
+        "hand-crash": {"hand": 1, "crash": 1, "micro_batches": 2, "steps": 1},
+        "hand-false": {"hand": 1, "crash": 1, "false": 1, "micro_batches": 2},
+        "hand-join": {"hand": 1, "rejoin": 1, "spare": 1, "groups": 4, "micro_batches": 2, "steps": 1},
         "halt-link": {"link": 1, "halt": 1, "operator": 1},
     }.items()
 }
@@ -46,7 +46,7 @@ BROKEN: dict[str, Options] = {
         "load": {"load": 0, "crash": 1, "rejoin": 1, "spare": 1, "groups": 4},
         "cas": {"cas": 0, "twin": 1, "false": 1, "steps": 1},
         "early": {"early": 2, "rejoin": 1, "spare": 1},
-        "first": {"first": 0, "hand": 1, "false": 1, "steps": 1},
+        "first": {"first": 0, "hand": 1, "false": 1, "micro_batches": 2, "steps": 1},
         "guard": {"guard": 0, "strict": 1, "crash": 1, "drain": 1, "rejoin": 1, "spare": 1},
     }.items()
 }
