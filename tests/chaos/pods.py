@@ -254,12 +254,14 @@ class Site:
     async def open(self, emit: Emit) -> None:
         """See Backend."""
         self._emit = emit
-        self._adopt()
+        members = self._adopt()
         for pod in self.pods:
             if pod.up and not pod.node.dead:
                 self.tell(AgentUp(pod.group, pod.uid, str(pod.address)))
+            elif pod.uid in members and pod.uid not in self.net.vanished:
+                self.tell(AgentGone(pod.group, pod.uid, "its pod was gone when the coordinator came back"))
 
-    def _adopt(self) -> None:
+    def _adopt(self) -> dict[str, int]:
         """What a backend that comes back makes of the pods that are there: the plan's word counts more than theirs."""
         plan = read_document(self.document)[0] if self.document is not None else None
         members = {member.uid: member.group for member in plan.members} if plan is not None else {}
@@ -267,6 +269,7 @@ class Site:
             pod.group = members.get(pod.uid, pod.group)
         self.newest = {pod.group: pod for pod in self.pods if pod.doomed}
         self.newest |= {pod.group: pod for pod in self.pods if not pod.doomed}
+        return members
 
     async def create(self, group: int) -> None:
         """See Backend."""
