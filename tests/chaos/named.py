@@ -45,7 +45,7 @@ NAMED: dict[str, Case] = {
         ),
     ),
     "a group that was admitted at the last commit came out of its loop with what its script began with": Case(
-        20,
+        25,
         Shape(groups=3, redundancy=2, micro_batches=2, steps=4, compute=0.05),
         (
             Fault("reset control", 0.0919, None, 0, 2, 3.7940),
@@ -121,7 +121,6 @@ NAMED: dict[str, Case] = {
             Fault("cut peers", 0.1526, "committed", 1, 2, 5.6051),
             Fault("kill agent", 0.3666, None, 1, 2, 4.1108),
         ),
-        "others unheard",
     ),
     "a joiner that could not reach the leader ended the job": Case(
         1,
