@@ -39,6 +39,16 @@ def _fails_twice(rng: random.Random) -> tuple[Fault, ...]:
     )
 
 
+def fails_beside_a_boundary_plan(rng: random.Random) -> tuple[Fault, ...]:
+    """A group leaves at the next commit, and the step before it fails twice, though nobody dies."""
+    group, at = rng.randrange(3), 0.08 + rng.random() * 0.3
+    return (
+        Fault("evict", at, None, group, (group + 1) % 3, 5.0),
+        _at("glitch", at, "the reduction", (group + 1) % 3),
+        _at("glitch", at + 0.01, "the commit barrier", (group + 2) % 3),
+    )
+
+
 def cannot_wait(rng: random.Random) -> tuple[Fault, ...]:
     """A group must be gone before the step ends, and hands on what it holds of it; perhaps another dies meanwhile."""
     group = rng.randrange(4)
