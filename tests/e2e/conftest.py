@@ -73,6 +73,14 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def definition() -> None:
+    """The custom resource definition alone, in its present form: nobody works on the jobs."""
+    call("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "manifests/crd/sparejobs.yaml"))
+    call("kubectl", "wait", "--for=condition=Established", "crd/sparejobs.spare.training", "--timeout=30s")
+    call("kubectl", "explain", "spj.spec")  # known to discovery, too
+
+
+@pytest.fixture(scope="module")
 def operator(chart: Path, images: Images) -> Iterator[Release]:
     """The chart, installed for the whole cluster with its defaults; removed after the tests of one file."""
     release = Release(chart, images)

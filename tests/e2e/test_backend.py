@@ -24,6 +24,8 @@ from spare_operator.record import Outrun, Record
 from tests.e2e.jobs import integers
 from tests.e2e.kubectl import Namespace
 
+pytestmark = pytest.mark.usefixtures("definition")
+
 DEADLINE = 60.0
 
 

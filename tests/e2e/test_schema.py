@@ -10,8 +10,9 @@ import pytest
 
 from spare.api.job import JobFileError, load_job
 from tests.api.jobs import SMALLEST
-from tests.e2e.install import ROOT
 from tests.e2e.kubectl import Body, CallFailed, Namespace, ask, call
+
+pytestmark = pytest.mark.usefixtures("definition")
 
 COMMAND = ["python", "train.py"]
 Change = dict[str, object]
@@ -108,14 +109,6 @@ BAD: list[Change] = [
 ]
 """Left out, for the API server is more lenient in two ways: it drops a null wherever a field has a default
 (`spec.detection: null`), and to it 8.0 is a whole number."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def definition() -> None:
-    """The custom resource definition alone, in its present form."""
-    call("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "manifests/crd/sparejobs.yaml"))
-    call("kubectl", "wait", "--for=condition=Established", "crd/sparejobs.spare.training", "--timeout=30s")
-    call("kubectl", "explain", "spj.spec")  # known to discovery, too
 
 
 def changed(changes: Change) -> Body:
