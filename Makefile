@@ -106,7 +106,7 @@ $(PEERS)/.complete: benchmarks/peers/requirements.txt
 .PHONY: simulate-paper
 simulate-paper: $(STAMP) ## the paper's table and figures, and ours beside them, into docs/ (an hour on one core)
 	$(BIN)/spare simulate paper --runs 5
-	$(BIN)/spare simulate beyond --runs 2 --steps 5000
+	$(BIN)/spare simulate beyond --runs 10 --steps 5000
 	$(BIN)/spare simulate page
 	{ for job in "--strategy whole -r 9" "--strategy micro -r 5"; do \
 		$(BIN)/spare simulate run --groups 1000 --reduction 10 --runs 1 --profile $$job; done; } > docs/simulation/profile.txt

@@ -101,20 +101,35 @@ def _with_their_nodes(turn: Turn, silent: list[int]) -> list[int]:
 
 
 def late_starters(turn: Turn, limit: float) -> None:
-    """Start groups again whose agents are there, and whose workers are stopped or will not get ready."""
+    """Start groups again whose agents are there, and whose workers are stopped or will not get ready; and those whose
+    agents were there once, and are not heard any more while others are."""
     for here in (*turn.state.groups, *turn.state.spares):
-        if here.state is not GroupState.STARTING or not here.uid:
+        if here.state not in (GroupState.STARTING, GroupState.READY) or not here.uid:
             continue
-        waited = turn.now - here.started
-        if here.silent and here.silent_for > turn.config.dead_after:
+        starting = here.state is GroupState.STARTING
+        waited, quiet = turn.now - here.started, _quiet_start(turn.state, here, turn.now)
+        if starting and here.silent and here.silent_for > turn.config.dead_after:
             why = f"its worker has been stopped for {here.silent_for:.1f} s, before it was ready"
-        elif waited > limit:
+        elif starting and waited > limit:
             why = f"its worker was not ready {waited:.0f} s after its start (spec.detection.startTimeout)"
+        elif quiet > 2 * turn.config.dead_after:
+            why = f"its agent was silent for {quiet:.1f} s, before there was a plan for it"
         else:
             continue
         of = (here.group,) if here.group < turn.config.groups else ()
         turn.say(EventReason.PODS_NOT_STARTING, f"{turn.name(here.group)} is started again: {why}", of)
         note.gone(turn, here.group, why, turn.now)
+
+
+def _quiet_start(state: State, here: Group, now: float) -> float:
+    """Seconds since an agent without a plan was heard; 0 where it has never said anything (its image may be on its
+    way still), and where nobody else is heard either, for then it may be our own network."""
+    spoke = any(rank.pid or rank.worker != "none" for rank in here.ranks)
+    spoke = spoke or (state.plan is not None and state.plan.has(here.group, here.uid))
+    others = (other.heard for other in (*state.groups, *state.spares) if other.group != here.group)
+    if not spoke or now - max(others, default=-math.inf) > state.config.dead_after:
+        return 0.0
+    return now - max(here.heard, state.grace)
 
 
 def _unheard(state: State, group: int) -> bool:

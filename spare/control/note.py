@@ -265,14 +265,17 @@ def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | 
     assert state.plan is not None
     here = turn.group(group).ranks[rank]
     still = here.still if isinstance(message, wire.Suspect) else 0.0  # the others are progress, told before a heartbeat
-    turn.put_rank(group, rank, epoch=max(message.epoch, here.epoch), step=max(message.step, here.step), still=still)
+    # What phase its last heartbeat told of is over where the step is another now, or the plan.
+    phase = "compute" if isinstance(message, wire.Running) or message.step > here.step else here.phase
+    epoch, step = max(message.epoch, here.epoch), max(message.step, here.step)
+    turn.put_rank(group, rank, epoch=epoch, step=step, phase=phase, still=still)
     match message:
         case wire.Running():
             turn.put_rank(group, rank, running=max(message.epoch, here.running))
             if turn.group(group).running >= message.epoch:
                 recovery.running(turn, group, message.epoch)
         case wire.Committed():
-            turn.put_rank(group, rank, phase="compute", committed=message.step)
+            turn.put_rank(group, rank, committed=message.step)
             straggle.paced(turn, message)
             rejoin.joined(turn, group)
             _committed(turn, message)

@@ -131,4 +131,28 @@ NAMED: dict[str, Case] = {
         ),
         "joiner ends all",
     ),
+    "a last heartbeat from a reduction that was over counted for the next one, and the job failed": Case(
+        1002790,
+        Shape(groups=5, redundancy=3, micro_batches=3, steps=5, compute=0.05, period=0.3),
+        (
+            Fault("kill worker", 0.4639, None, 3, 4, 7.1782),
+            Fault("kill coordinator", 0.5115, "reaching the leader's store", 1, 2, 0.2573),
+            Fault("kill coordinator", 1.2565, None, 0, 4, 0.0256),
+            Fault("kill worker", 1.2582, "committed", 4, 3, 7.9842),
+        ),
+    ),
+    "a host vanished before all began again, and the job waited for it until startTimeout": Case(
+        1002866,
+        Shape(groups=3, redundancy=2, micro_batches=2, steps=13, compute=0.05, spares=2, restart=True),
+        (
+            Fault("kill coordinator at record", 1.3379, "the commit barrier", 0, 1, 14.8407),
+            Fault("vanish", 1.3161, None, 2, 1, 0.2591),
+            Fault("kill worker", 1.3349, None, 0, 1, 15.9249),
+            Fault("cut joiner", 1.3532, None, 1, 2, 6.3693),
+            Fault("kill worker", 1.4408, None, 1, 2, 7.7825),
+            Fault("kill coordinator at record", 1.4425, "reduced", 2, 0, 11.0859),
+            Fault("kill coordinator at record", 1.4425, None, 2, 0, 0.0257),
+            Fault("delete pod", 1.4854, None, 1, 2, 6.0444),
+        ),
+    ),
 }

@@ -162,6 +162,18 @@ def _gone(group: int, seconds: float) -> bool:
     return False
 
 
+def _at_work(pid: int, workers: int, deadline: float) -> bool:
+    """Whether so many children have computed for two seconds: then they are past their imports."""
+    ticks, end = os.sysconf("SC_CLK_TCK"), time.monotonic() + deadline
+    while time.monotonic() < end:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        spent = [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11] for child in children]
+        if sum(int(each) >= 2 * ticks for each in spent) >= workers:
+            return True
+        time.sleep(0.1)
+    return False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_ctrl_c_ends_all_processes_at_once(tmp_path: Path, whole_group: bool) -> None:
@@ -171,7 +183,7 @@ def test_ctrl_c_ends_all_processes_at_once(tmp_path: Path, whole_group: bool) ->
         [*command, "--runs", "4", "--workers", "2", "--steps", "1000000"],
         stderr=errors, stdout=subprocess.DEVNULL, start_new_session=True,
     ) as process:  # fmt: skip
-        time.sleep(8)
+        assert _at_work(process.pid, workers=2, deadline=60.0), (tmp_path / "errors").read_text()
         (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
         code = process.wait(timeout=30)
 

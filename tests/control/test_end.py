@@ -193,3 +193,17 @@ def test_nothing_follows_the_end() -> None:
 
     assert decision.actions == ()
     assert drive.state == before
+
+
+def test_a_phase_that_is_over_is_no_sign_of_a_step_more() -> None:
+    """Its last heartbeat came from the last step's reduction; then it committed that step, and writes a checkpoint."""
+    for over in ("committed", "running"):
+        drive = started()
+        drive.do(*(drive.alive(g, phase="reduce", step=9) for g in range(4)))
+        drive.do(*(drive.committed(g, 10) for g in (0, 1, 2)), getattr(drive, over)(3, step=10))
+        drive.do(*(drive.done(g) for g in (0, 1, 2)), Tick())
+        assert drive.end is None
+
+        drive.do(drive.alive(3, phase="reduce", step=10), Tick())
+        assert drive.end is not None
+        assert "group 0 ended after 10 steps, while 3 are in step 10" in drive.end.verdict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spare.control.action import Announce, DeleteGroup
 from spare.control.signal import Tick
 from tests.control.drive import CONFIG, Drive, started
@@ -148,3 +150,21 @@ def test_a_network_that_comes_back_starts_the_count_anew() -> None:
 
     assert drive.end is None
     assert drive.state.losses == ()
+
+
+def test_an_agent_that_falls_silent_before_the_first_plan_is_started_again() -> None:
+    """Its host is gone, and nothing tells of it; the job does not wait for startTimeout to end. Who has never said
+    anything may still be fetching its image, and if nobody is heard it is our own network."""
+    drive = Drive(replace(CONFIG, replace=True, start_timeout=600.0))
+    drive.do(*(drive.up(g) for g in range(4)))
+    drive.hear(0, 1, 2, phase="starting")
+    drive.hear(0, 1, after=4.0, phase="starting")
+    drive.do(Tick(), after=30.0)
+    assert drive.all(DeleteGroup) == []
+
+    drive.hear(0, 1, phase="starting")
+
+    assert drive.all(DeleteGroup) == [DeleteGroup(2, "u2")]
+    [told] = [a.text for a in drive.all(Announce) if a.reason == "PodsNotStarting"]
+    assert "group 2 is started again: its agent was silent for 34.0 s" in told
+    assert drive.state.masked == 0

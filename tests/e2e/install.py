@@ -73,3 +73,10 @@ def operator_log(namespace: Namespace = SYSTEM) -> str:
     """What all replicas have logged."""
     pods = namespace.all("pod", {"app.kubernetes.io/name": "spare-operator"})
     return "\n".join(namespace.kubectl("logs", pod["metadata"]["name"], "--tail=-1") for pod in pods)
+
+
+def refusals(log: str) -> list[str]:
+    """What the operator was not allowed to do. Who works for a namespace that goes meanwhile is refused, too, with all
+    rights."""
+    refused = [line for line in log.splitlines() if "Forbidden" in line or " 403" in line]
+    return [line for line in refused if "because it is being terminated" not in line]
