@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.artifacts import keep
 from tests.e2e.install import ROOT, Images, Release
-from tests.e2e.kubectl import Namespace, call, proxy
+from tests.e2e.kubectl import CallFailed, Namespace, call, proxy, wait_for
 
 TEST_SECONDS = 420
 """A test that takes longer hangs; each of its waits has a deadline of its own, far below."""
@@ -72,12 +72,20 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return packed
 
 
+def explained() -> bool:
+    """Whether `kubectl explain` knows a job's fields."""
+    try:
+        return bool(call("kubectl", "explain", "spj.spec"))
+    except CallFailed:
+        return False
+
+
 @pytest.fixture(scope="module")
 def definition() -> None:
     """The custom resource definition alone, in its present form: nobody works on the jobs."""
     call("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "manifests/crd/sparejobs.yaml"))
     call("kubectl", "wait", "--for=condition=Established", "crd/sparejobs.spare.training", "--timeout=30s")
-    call("kubectl", "explain", "spj.spec")  # known to discovery, too
+    wait_for("kubectl to know it", explained, 60.0)  # discovery is a little later
 
 
 @pytest.fixture(scope="module")
