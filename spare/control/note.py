@@ -273,7 +273,7 @@ def _member(turn: Turn, message: wire.Running | wire.Committed | wire.Suspect | 
         case wire.Running():
             turn.put_rank(group, rank, running=max(message.epoch, here.running))
             if turn.group(group).running >= message.epoch:
-                recovery.running(turn, group, message.epoch)
+                recovery.running(turn, group, message.epoch, message.step)
         case wire.Committed():
             turn.put_rank(group, rank, committed=message.step)
             straggle.paced(turn, message)

@@ -38,11 +38,12 @@ def pushed(turn: Turn, epoch: int) -> None:
         turn.set(recovering=replace(now, pushed=turn.now))
 
 
-def running(turn: Turn, group: int, epoch: int) -> None:
-    """A member says that it goes on under the plan of `epoch`."""
+def running(turn: Turn, group: int, epoch: int, step: int) -> None:
+    """A member says that it goes on under the plan of `epoch` with this step: not every commit before it was reported."""
     now = turn.state.recovering
     if now is not None and now.epoch == epoch and group not in dict(now.running):
-        turn.set(recovering=replace(now, running=(*now.running, (group, turn.now))))
+        step = now.step if now.running else max(now.step, step)
+        turn.set(recovering=replace(now, running=(*now.running, (group, turn.now)), step=step))
         _close_if_seen(turn)
 
 

@@ -81,3 +81,15 @@ def test_a_part_that_was_not_seen_stays_open() -> None:
     [seen] = drive.state.recoveries
 
     assert (seen.running, seen.pushed) == (None, None)
+
+
+def test_the_step_of_a_loss_is_the_one_that_goes_on() -> None:
+    """Of short steps not every commit is reported; those who go on say where they are."""
+    drive = started()
+    drive.do(drive.committed(0, 3))
+    drive.do(drive.exited(2))
+    drive.do(*(drive.say(wire.Running, g, step=5) for g in (0, 1, 3)))
+    drive.do(*(drive.committed(g, 6) for g in (0, 1, 3)))
+    [seen] = drive.state.recoveries
+
+    assert seen.step == 5
