@@ -39,7 +39,7 @@ def pushed(turn: Turn, epoch: int) -> None:
 
 
 def running(turn: Turn, group: int, epoch: int, step: int) -> None:
-    """A member says that it goes on under the plan of `epoch` with this step: not every commit before it was reported."""
+    """A member says that it goes on under the plan of `epoch` with this step; not every commit before it was told."""
     now = turn.state.recovering
     if now is not None and now.epoch == epoch and group not in dict(now.running):
         step = now.step if now.running else max(now.step, step)
