@@ -84,7 +84,7 @@ class Regrouping(Legacies):
             plan = self.membership.next_plan(deadline, why, least)
             epochs = {epoch for (epoch,) in self._agree(_ENDED if plan is None else plan.epoch)}
             if plan is None or _ENDED in epochs:
-                raise JobEnded(f"the job ended before there was a plan, {why}")
+                raise JobEnded(f"the job ended before there was a plan{', ' * bool(why)}{why}")
             if len(epochs) == 1:
                 break
             least = max(epochs)

@@ -9,7 +9,7 @@ import click
 
 from spare.api.exit_codes import ExitCode
 from spare.cli.access import Access, on_a_cluster
-from spare.local.door import SOCKET, NoRun, ask
+from spare.local.door import SOCKET, NoRun, ask, listens
 
 
 @click.command()
@@ -88,7 +88,7 @@ def _folder(run: str | None, runs: Path) -> Path:
         if found is None:
             raise click.UsageError(f"--run {run}: neither {run} nor {runs / run} is a run's folder")
         return found
-    running = sorted(path.parent for path in runs.glob(f"*/{SOCKET}"))
+    running = sorted(path.parent for path in runs.glob(f"*/{SOCKET}") if listens(path.parent))
     if len(running) != 1:
         what = "no job is running" if not running else f"{len(running)} jobs are running; name one with --run"
         names = "".join(f"\n  {each.name}" for each in running)

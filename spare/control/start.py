@@ -125,7 +125,7 @@ def begin_with(turn: Turn, groups: tuple[int, ...]) -> None:
 
 
 def _adopt(turn: Turn, plan: Plan, step: int) -> None:
-    again, before = turn.state.restarting, turn.state.plan
+    again = turn.state.restarting
     turn.set(
         plan=plan,
         restarting=None,
@@ -152,7 +152,7 @@ def _adopt(turn: Turn, plan: Plan, step: int) -> None:
         turn.say(EventReason.RESTARTED, f"all groups begin again from {where}, after step {again.step}: {text}")
         recovery.reopened(turn, again)
         return
-    if plan.checkpoint and before is None:
+    if plan.checkpoint:  # for a second time where the first could not be read
         turn.say(EventReason.CONTINUED, f"goes on from step {step}, checkpoint {plan.checkpoint}", plan.groups)
     turn.say(EventReason.STARTED, text, plan.groups)
 

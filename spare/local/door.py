@@ -28,6 +28,16 @@ _ENDS: Final = {EventReason.DRAINED: ExitCode.COMPLETE, EventReason.GROUP_LOST: 
 _TOLD: Final = (EventReason.LEAVING, EventReason.REORDERED, *_ENDS)
 
 
+def listens(folder: Path) -> bool:
+    """Whether a run is behind the door of this folder: one that was killed leaves its socket there."""
+    with socket.socket(socket.AF_UNIX) as trial, _beside(folder) as path:
+        try:
+            trial.connect(path)
+        except OSError:
+            return False
+    return True
+
+
 class NoRun(Exception):
     """Nobody is behind that door; the text says which."""
 

@@ -46,13 +46,15 @@ def test_f22_a_new_job_goes_on_from_the_newest_complete_one(tmp_path: Path) -> N
     check_survived(first, steps=15, masked=0)
     assert first.summary["checkpoint"].endswith("step-0000000015")
     saved = Folder(tmp_path / "saved")
-    (tmp_path / "saved" / str(saved.complete()[0]) / "manifest.json").write_text("{")  # the newest is not complete
-    newest = saved.complete()[0]
+    damaged, newest = saved.complete()[:2]
+    (tmp_path / "saved" / str(damaged) / "manifest.json").write_text("{")
 
     second = run(job(tmp_path, 40), "--kill", "1@30:reduce")
 
     check_survived(second, steps=40, masked=1)
-    assert told(second, "Continued") == [f"goes on from step {newest.step}, checkpoint {newest}"]
+    assert str(damaged) in told(second, "CheckpointUnreadable")[0]
+    goes_on = [f"goes on from step {name.step}, checkpoint {name}" for name in (damaged, newest)]
+    assert told(second, "Continued") == goes_on
     steps = {e["step"] for e in ledger(second) if "commits" in e}
     assert steps == set(range(newest.step, 40))
     assert all(Name.parse(str(name)).origin > 1 for name in saved.complete()[:2])

@@ -46,8 +46,8 @@ def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["shorter", "no manifest", "half a manifest", "a stranger's manifest", "gone"])
-def test_what_is_not_whole_does_not_count(tmp_path: Path, harm: str) -> None:
-    """The one before it is the newest then."""
+def test_what_is_not_whole_any_more_is_told_by_who_reads_it(tmp_path: Path, harm: str) -> None:
+    """It stays in the list, or nobody would learn of it; it counts for nothing when old ones are removed."""
     folder = Folder(tmp_path)
     good, bad = put(folder, 1, 10), put(folder, 1, 20)
     place = tmp_path / str(bad)
@@ -63,7 +63,11 @@ def test_what_is_not_whole_does_not_count(tmp_path: Path, harm: str) -> None:
         case _:
             (place / "rank-0" / "file").unlink()
 
-    assert folder.complete() == [good]
+    assert folder.complete() == [bad, good]
+    with pytest.raises(CheckpointDamaged, match=str(bad)):
+        folder.verify(bad)
+    folder.verify(good)
+    assert folder.prune(1, bad) == [good]
 
 
 def test_a_changed_byte_is_found_before_anything_is_loaded(tmp_path: Path) -> None:
