@@ -104,7 +104,8 @@ def test_who_comes_back_at_the_last_commit_saves_the_result(tmp_path: Path) -> N
     """It computed nothing, and what its script writes after the loop is what the others write, scheduler and all."""
     final = tmp_path / "final"
     final.mkdir()
-    job = job_file(tmp_path, script="saving.py", env={"STEPS": "2", "MICRO_SECONDS": "2", "FINAL": str(final)})
+    env = {"STEPS": "2", "MICRO_SECONDS": "2", "STARTS": "5", "FINAL": str(final)}
+    job = job_file(tmp_path, script="saving.py", env=env)
 
     done = run(job, "--kill", "1@0:barrier")
 
