@@ -96,7 +96,8 @@ def _list(lines: Sequence[str]) -> str:
 
 _HEAD = """# The paper's results, simulated again, and ours
 
-This page is written by `make simulate-paper`, every number included. The results of all runs lie in
+This page is written by `spare simulate page` from the results of runs; `make simulate-paper` makes them all anew. The
+rows of `paper.json` come from several runs of that command's functions, with its seeds, put together. They lie in
 [simulation/](simulation/): `paper.json` and `beyond.json`, and one line for each run in the CSV files. The paper is
 J. Lee et al., "SPARe", ICML 2026, arXiv 2603.00357. Why the simulator is built so:
 [decision 5](decisions/0005-simulator.md).
