@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -36,7 +37,25 @@ class Doors:
         return wire.Address(*server.sockets[0].getsockname()[:2])
 
     def signals(self, stop: Callable[[str], None], leave: Callable[[str], None]) -> None:
-        """Let SIGINT call `stop`, and SIGTERM `leave`, with the reason."""
+        """Let SIGINT call `stop`, and SIGTERM `leave`, with the reason.
+
+        Not by the loop's own handlers, which put the default back when the loop ends: a signal that comes then would
+        kill the agent before it has ended what it left behind. These stay, and do nothing once nobody reads.
+        """
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, stop, "SIGINT received")
-        loop.add_signal_handler(signal.SIGTERM, leave, "SIGTERM received")
+        calls = {signal.SIGINT: stop, signal.SIGTERM: leave}
+        self._signalled = read, write = socket.socketpair()
+        for end in self._signalled:
+            end.setblocking(False)
+
+        def came() -> None:
+            for number in dict.fromkeys(read.recv(4096)):
+                if number in calls:
+                    sig = signal.Signals(number)
+                    calls[sig](f"{sig.name} received")
+
+        loop.add_reader(read, came)
+        signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
+        for sig in calls:
+            signal.signal(sig, lambda *_: None)
+            signal.siginterrupt(sig, False)

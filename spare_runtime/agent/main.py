@@ -36,20 +36,11 @@ def main(arguments: list[str] | None = None) -> None:
         die_with(env.parent, signal.SIGINT)  # so that it still ends the worker and all that the worker started
     adopt_orphans(lambda: [worker.process.pid for worker in agent.workers if worker.process is not None])
     try:
-        code = asyncio.run(_serve(agent))
+        code = asyncio.run(agent.run())
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # to the very end: Python's own end sets the default again
         left = end_descendants(PATIENCE)
     if left:
         print(f"spare-agent: processes {left} are alive {PATIENCE:g} s after SIGKILL", file=sys.stderr)  # noqa: T201
     sys.exit(code)
-
-
-async def _serve(agent: Agent) -> int:
-    """The agent's life. Signals that come after it, while what it left behind is ended, must not stop that."""
-    try:
-        return await agent.run()
-    finally:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)  # else the loop's end sets the default again
-            signal.signal(number, signal.SIG_IGN)

@@ -159,7 +159,7 @@ def test_signals_that_come_again_do_not_stop_the_clean_up(tmp_path: Path, sig: s
         stage.ready()
         while stage.process.poll() is None:
             stage.process.send_signal(sig)
-            time.sleep(0.001)
+            time.sleep(0.00001)  # the moments between two handlers are short
 
         assert stage.ends() == 143
         until(lambda: not stage.family(), "nothing is left")
