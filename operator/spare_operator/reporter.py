@@ -34,7 +34,7 @@ _WARNINGS: Final = frozenset(
         *(EventReason.GROUP_LOST, EventReason.WIPE_OUT, EventReason.USER_ERROR, EventReason.DIVERGED),
         *(EventReason.STALLED, EventReason.POISON, EventReason.QUOTA_EXCEEDED, EventReason.PODS_NOT_STARTING),
         *(EventReason.BACKOFF_LIMIT_EXCEEDED, EventReason.DEADLINE_EXCEEDED, EventReason.UNHEARD),
-        *(EventReason.REFUSED, EventReason.STRAGGLER),
+        *(EventReason.REFUSED, EventReason.STRAGGLER, EventReason.INVALID_PLAN),
     }
 )
 _LONGEST: Final = 1000

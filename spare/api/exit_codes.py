@@ -28,7 +28,12 @@ class ExitCode(IntEnum):
         return member
 
     COMPLETE = 0, "every step is committed; the summary says what was masked", "spare run, agent, worker", False
-    USER_ERROR = 1, "the training script raised an exception; its text is shown", "spare run, agent, worker", False
+    USER_ERROR = (
+        1,
+        "the training script raised an exception, or the job cannot go on from its checkpoint; the text is shown",
+        "spare run, agent, worker",
+        False,
+    )
     USAGE = 2, "the command line or the job file is wrong; nothing was started", "spare run, agent", False
     WIPE_OUT = (
         3,
@@ -113,6 +118,9 @@ def _document() -> Iterator[str]:
     yield "ends, because the next process would end the same way. A worker that dies of a signal not listed here exits"
     yield "with 128 + its number and is masked (a segmentation fault: 139); any other code is taken for the script's"
     yield "own error."
+    yield ""
+    yield "`spare drain` ends with 0 once the group has left, with 1 when it was lost instead. The other commands end"
+    yield "with 0, with 1 where something could not be done, and with 2 where they were called wrongly."
     yield ""
     yield "## Poison"
     yield ""

@@ -153,9 +153,10 @@ class Detection(Strict):
     )
     start_timeout: Annotated[timedelta, duration("1s", "24h")] = Field(
         default=timedelta(minutes=5),
-        description="Time for a group to get ready, from its start until its script has opened its session. Past it,"
-        " before training has begun, the job fails and says who is missing; later, the group is started again."
-        " Default: 5m, time for a node to pull an image.",
+        description="Time for a group to get ready, from its start until its script has opened its session. Past it a"
+        " job that has not begun starts with minGroups; else a local run fails and says who is missing, and a job on a"
+        " cluster waits on, for quotas and queues may take days. Later, in a local run, a group that takes longer is"
+        " started again. Default: 5m, time for a node to pull an image.",
     )
 
     @field_validator("dead_after")
@@ -187,8 +188,9 @@ class Reduction(Strict):
     )
     rendezvous_timeout: Annotated[timedelta, duration("1s", "24h")] = Field(
         default=timedelta(seconds=300),
-        description="Longest wait for the other groups of a plan; past it the worker exits and says for whom it waited."
-        " Default: 300s, time for a node to pull an image.",
+        description="Longest wait for the other groups of a plan. Past it a group that has the training state tells"
+        " who did not come, and gets a new plan; one that has not ends, and says for whom it waited. Default: 300s,"
+        " time for a node to pull an image.",
     )
 
 
@@ -263,15 +265,15 @@ class Spec(Strict):
         ge=0,
         le=MAX_GROUPS,
         description="Groups' processes (on a cluster: their pods) that wait beside the groups, started and connected,"
-        " and take the places of lost ones at the next boundary. Default: 0.",
+        " and take the places of lost ones at the next commit. Default: 0.",
     )
     min_groups: int | None = Field(
         default=None,
         ge=1,
         le=MAX_GROUPS,
-        description="Fewest groups to start with when not all can be had for five minutes, and to go on with: with"
-        " fewer the job waits for replacements. Default: all of them to start, and any number that hosts every shard to"
-        " go on.",
+        description="Fewest groups to start with when not all are ready within detection.startTimeout, and to go on"
+        " with: with fewer the job waits for replacements. Default: all of them to start, and any number that hosts"
+        " every shard to go on.",
     )
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where and when the state is kept.")
     on_wipe_out: Annotated[OnWipeOut, Lax] = Field(
@@ -347,7 +349,7 @@ class Spec(Strict):
 
     @property
     def procs_per_group(self) -> int:
-        """Ranks of one group: P of its design, over all of its pods."""
+        """Ranks of one group: over all of its pods."""
         return self.pods_per_group * self.proc_per_pod
 
     @property

@@ -63,7 +63,9 @@ class Groups(_Read):
 
     desired: int = Field(ge=0, description="spec.groups.")
     active: int = Field(default=0, ge=0, description="Members of the newest plan that have the training state.")
-    joining: int = Field(default=0, ge=0, description="Started or admitted, but still without the training state.")
+    joining: int = Field(
+        default=0, ge=0, description="Asked for, started or admitted, but still without the training state."
+    )
     spare: int = Field(default=0, ge=0, description="Spares that wait, started and connected, to replace a lost one.")
     spares_desired: int = Field(default=0, ge=0, description="spec.spares; those that are not ready yet are started.")
     lost: int = Field(default=0, ge=0, description="Neither active nor joining: desired - active - joining.")

@@ -23,6 +23,7 @@ from spare.control.signal import Signal
 from spare.control.start import begin_with, since, start, unreadable
 from spare.control.state import Group, State
 from spare.control.turn import Turn
+from spare.planner import check
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,25 @@ def decide(state: State, signals: Sequence[Signal], now: float) -> Decision:
     turn = Turn(state, now)
     for signal in signals:
         note(turn, signal)
+    noted = turn.state
     if not routine.goes_on_as_before(turn, signals):
         _conclude(turn)
+    if turn.state.plan is not state.plan and (broken := _broken_rules(turn.state)):
+        turn = Turn(noted, now)  # nothing that follows from such a plan is done
+        text = f"plan {turn.state.plan.epoch + 1 if turn.state.plan else 1} would break the rules: {'; '.join(broken)}"
+        turn.end(ExitCode.INEXACT, EventReason.INVALID_PLAN, text)
     after = turn.state
     return Decision(after, tuple(turn.actions), "; ".join(turn.reasons), _wake(after, now))
+
+
+def _broken_rules(state: State) -> tuple[str, ...]:
+    """What the judge has against the newest plan. It shares no code with the planner: a defect there is found before
+    anybody is told of the plan, and costs no sample (docs/protocol.md, rule 1)."""
+    plan = state.plan
+    assert plan is not None
+    if plan.schedule.live != plan.groups:
+        return (f"the members are groups {plan.groups}, and the work is given to {plan.schedule.live}",)
+    return check(plan.schedule.to_json())
 
 
 def _conclude(turn: Turn) -> None:
