@@ -1,4 +1,4 @@
-"""The two gradient buffers of a step: L, the local sum, and W, into which L is reduced (design, section 5).
+"""The two gradient buffers of a step: L, the local sum, and W, into which L is reduced (docs/protocol.md).
 
 L must outlive a failed reduction, hence the second buffer. Two more elements ride along: 1 at whoever has seen no plan
 newer than its epoch, and the sum of the losses. `GradientBuffers` sums in the parameters' own dtypes, and `backward`

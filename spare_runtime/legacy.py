@@ -1,4 +1,4 @@
-"""What a group that must leave in the middle of a step holds of it, handed on to another (design, section 7).
+"""What a group that must leave in the middle of a step holds of it, handed on to another (docs/protocol.md).
 
 The leaver computes no more, and offers its sum with what is in it. The urgent plan that goes on without it names an
 heir, which adds that to its own sum before it says what it holds: for everybody else it is as if the heir had computed

@@ -1,4 +1,4 @@
-"""The members of one plan meet: in the leader's store, then as a process group (design, section 6, rules 1 to 3).
+"""The members of one plan meet: in the leader's store, then as a process group (docs/protocol.md, regroup 1 to 3).
 
 A `Meeting` is one epoch's communication and dies with it. The main thread blocks in it; `interrupt`, called by the
 thread that reads plans, frees it within milliseconds. The process group is connected by a thread of its own while the

@@ -1,4 +1,4 @@
-"""One rank's part in the protocol: its work, the reduction, the commit, the end (design, section 5)."""
+"""One rank's part in the protocol: its work, the reduction, the commit, the end (docs/protocol.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does about a plan that reaches it (design, section 6). Pure.
+"""What a worker does about a plan that reaches it (docs/protocol.md). Pure.
 
 The rules are those of the protocol's model: an urgent plan (base newer than one's own epoch) is acted on at once; so is
 any newer plan by who waits, and a plan under another admission epoch; every other newer plan is a boundary plan, kept

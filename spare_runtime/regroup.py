@@ -1,4 +1,4 @@
-"""What the members of a new plan make of each other's facts (design, section 6, rules 3 and 4). Pure.
+"""What the members of a new plan make of each other's facts (docs/protocol.md, regroup 3 and 4). Pure.
 
 Every member reads the same facts and computes the same outcome: who commits a step that it holds reduced, which step is
 in flight, what of the local sums still counts, and who computes what is missing.

@@ -1,4 +1,4 @@
-"""Regroup: the members of one plan meet, and go on from what they hold (design, section 6)."""
+"""Regroup: the members of one plan meet, and go on from what they hold (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spare_runtime.transfer import Offer
 
 PLAN_DEADLINE = 3600.0
 """Seconds that a group whose collective failed, or that has finished, waits for the operator. Long: the operator may
-be away, and a failure meanwhile waits (design, section 4, rule 5)."""
+be away, and a failure meanwhile waits (docs/protocol.md, rule 5)."""
 
 
 _ENDED = -1

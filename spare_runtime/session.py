@@ -1,4 +1,4 @@
-"""What a training script sees: a session, its steps, their micro-batches (design, section 9)."""
+"""What a training script sees: a session, its steps, their micro-batches (docs/training-script.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ranks of one group agree, so that for all others they are one member (design, section 5).
+"""The ranks of one group agree, so that for all others they are one member (docs/protocol.md).
 
 They live and die together, so what they wait for each other in is never interrupted by a plan: it ends when all have
 come, or when one has died, and then the group is lost. Every rank calls `agree` at the same points: what it says there

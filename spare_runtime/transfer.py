@@ -1,4 +1,4 @@
-"""The training state on its way from a donor to a joiner, over one connection (design, sections 6 and 7).
+"""The training state on its way from a donor to a joiner, over one connection (docs/protocol.md).
 
 The donor's thread sends while its main thread computes gradients: parameters and optimizer state change only at a
 commit, which the joiner's barrier holds back until it has loaded. Before a regroup may commit anything the donor drops

@@ -25,7 +25,7 @@ LONG_FOR_A_REASON: dict[str, str] = {
 """Files of ours above the limit, each with the reason why it must not be split."""
 
 NAMED_LIKE_STDLIB_FOR_A_REASON = {
-    "spare/control/signal.py": "the design's word for what happened; its folder holds no script that could shadow it",
+    "spare/control/signal.py": "the word for what happened; its folder holds no script that could shadow it",
 }
 
 
@@ -139,13 +139,23 @@ def test_links_between_documents_lead_somewhere() -> None:
                 assert (path.parent / target).exists(), (path, target)
 
 
+def test_every_field_case_that_is_named_is_told() -> None:
+    """Tests and comments name cases by number; docs/field-cases.md says what each of them is."""
+    told = re.findall(r"^\| (F\d\d) \|", (ROOT / "docs" / "field-cases.md").read_text(), re.MULTILINE)
+    named = {case for path in our_files() for case in re.findall(r"\bF\d\d\b", path.read_text())}
+
+    assert len(told) == len(set(told))
+    assert named <= set(told)
+
+
 def test_every_target_of_make_is_explained() -> None:
-    """What README and CI call exists, and `make help` lists it."""
+    """What documents and CI call exists, and `make help` lists it."""
     makefile = (ROOT / "Makefile").read_text()
     explained = set(re.findall(r"^([a-z0-9-]+):.*## ", makefile, re.MULTILINE))
+    documents = [str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")]
     used = {
         target
-        for name in ("README.md", "CONTRIBUTING.md", ".ci/run", ".github/workflows/ci.yml")
+        for name in ("README.md", "CONTRIBUTING.md", ".ci/run", ".github/workflows/ci.yml", *documents)
         for target in re.findall(
             r"(?:^\s*(?:- run: )?|`)make ([a-z][a-z0-9-]*)", (ROOT / name).read_text(), re.MULTILINE
         )

@@ -44,13 +44,23 @@ def _labels(context: click.Context, option: click.Parameter, text: str) -> tuple
     default="",
     metavar="LABEL=VALUE,...",
     callback=_labels,
-    help="Make one for each job: its own pods get in, and the operators', which have these labels.",
+    help="Make a NetworkPolicy for each job, that lets in its own pods and those with these labels: the operators'.",
 )
 @click.option("--health-host", default="0.0.0.0", help="Address of /healthz, /readyz and /metrics.")
 @click.option("--health-port", type=click.IntRange(0, 65535), default=8080, help="Its port; 0: the kernel chooses.")
-@click.option("--watch-server-timeout", type=WHOLE, default=Watching.server_timeout, help="See the documentation.")
-@click.option("--watch-client-timeout", type=SECONDS, default=Watching.client_timeout, help="See the documentation.")
-@click.option("--watch-connect-timeout", type=SECONDS, default=Watching.connect_timeout, help="See the documentation.")
+@click.option(
+    "--watch-server-timeout",
+    type=WHOLE,
+    default=Watching.server_timeout,
+    help="Seconds after which the API server is to end a watch, which shows that it lives.",
+)
+@click.option(
+    "--watch-client-timeout",
+    type=SECONDS,
+    default=Watching.client_timeout,
+    help="Seconds after which a watch that did not end is given up: its connection was lost.",
+)
+@click.option("--watch-connect-timeout", type=SECONDS, default=Watching.connect_timeout, help="Seconds to connect in.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", help="What is logged.")
 @click.option("--log-json", is_flag=True, help="One JSON object a line.")
 @click.version_option(package_name="spare-training")

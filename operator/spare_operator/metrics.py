@@ -18,7 +18,7 @@ BUCKETS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _KINDS: Final = {
     "active": (GroupState.ACTIVE, GroupState.DONE),
     "joining": (GroupState.STARTING, GroupState.READY, GroupState.JOINING),
-    "lost": (GroupState.LOST,),
+    "lost": (GroupState.LOST, GroupState.LEFT),
 }
 Row = tuple[tuple[str, str], State, Meter]
 

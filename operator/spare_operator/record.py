@@ -1,7 +1,7 @@
 """What is written down about a job: its newest plan in a ConfigMap, its status in the job itself.
 
 One writer, and no write without knowing what it replaces: both are replaced at the resourceVersion that was read, so a
-second operator cannot write another plan of the same epoch, whatever it believes (design, section 4, rule 5).
+second operator cannot write another plan of the same epoch, whatever it believes (docs/protocol.md, rule 5).
 """
 
 from __future__ import annotations

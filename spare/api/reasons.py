@@ -50,7 +50,7 @@ class EventReason(_Named):
     RESTARTED = "Restarted", "all groups began again from the checkpoint that is named"
     USER_ERROR = "UserError", "the training script raised an exception, whose text is shown"
     DIVERGED = "Diverged", "groups that committed the same steps hold different parameters"
-    INVALID_PLAN = "InvalidPlan", "a plan would have broken a rule, and nobody was told of it; a defect, please report it"
+    INVALID_PLAN = "InvalidPlan", "a plan would break a rule, and nobody was told of it: a defect, please report it"
     STALLED = "Stalled", "a deadline passed, or failures went on without progress"
     INTERRUPTED = "Interrupted", "the run was ended from outside, by Ctrl-C or SIGTERM"
     COMPLETED = "Completed", "every step is committed"

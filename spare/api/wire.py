@@ -7,7 +7,7 @@ they share the group's number and incarnation.
 
 Every message carries the protocol version, the job, the epoch that its sender is in and the incarnation (`uid`) of the
 agent it is about. `read` refuses what it does not know by name; `stale` tells why a message of an older epoch or of
-another incarnation is not for us (design, section 4, rule 4). Nothing here reads a socket.
+another incarnation is not for us (docs/protocol.md, rule 4). Nothing here reads a socket.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Legacy(BaseModel):
 
 
 class Plan(_Message):
-    """A plan, as one group sees it (design, section 6). Written down before it is pushed."""
+    """A plan, as one group sees it (docs/protocol.md). Written down before it is pushed."""
 
     kind: Literal["plan"] = "plan"
     digest: str

@@ -75,8 +75,8 @@ def plan(
 ) -> None:  # fmt: skip
     """Size a job from its numbers, or from JOB_FILE and what that does not say.
 
-    Durations are written like 1h30m or 90d. By formulas, not by simulation (`spare simulate run` does that). With
-    --explain, no sizes: who computes what after a loss.
+    Durations are written like 1h30m or 90d. By formulas, not by simulation (`spare simulate run` does that). Exactly
+    one of --mtbf-gpu, --mtbf-node and --mtbf is needed. With --explain, no sizes: who computes what after a loss.
     """
     given = {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
     spelled = {parameter.name: parameter.opts[-1] for parameter in context.command.params}

@@ -1,4 +1,4 @@
-"""Boundary plans: they take effect at a commit, so nobody loses anything by them (design, section 7).
+"""Boundary plans: they take effect at a commit, so nobody loses anything by them (docs/protocol.md).
 
 One such plan admits who is ready, lets go who was asked to leave, and gives slow groups less; or it halts the job. It
 is made only while nothing is open: no failure unanswered, and every member running under the present plan.

@@ -1,4 +1,4 @@
-"""Groups that were asked to go: who is let go when, and what is heard of them until they have gone (design, section 7).
+"""Groups that were asked to go: who is let go when, and what is heard of them until they have gone (docs/protocol.md).
 
 A group is let go by a boundary plan, so nothing is computed again. It is let go only while two other members have the
 training state for sure and every shard keeps a host; else it stays, and does its work. When its grace is nearly over,

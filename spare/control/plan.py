@@ -19,7 +19,7 @@ class Member:
     group: int
     uid: str
     admission: int
-    """Epoch that admitted this incarnation: state of another admission is worthless (design, section 6)."""
+    """Epoch that admitted this incarnation: state of another admission is worthless (docs/protocol.md)."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Plan:
-    """What holds from `epoch` on. Written down whole before anybody is told (design, section 4, rule 5)."""
+    """What holds from `epoch` on. Written down whole before anybody is told (docs/protocol.md, rule 5)."""
 
     job: str
     epoch: int

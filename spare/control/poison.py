@@ -1,4 +1,4 @@
-"""Poison: a micro-batch that kills one group after another must not wander through the job (design, section 7).
+"""Poison: a micro-batch that kills one group after another must not wander through the job (docs/decisions/0011).
 
 Two groups whose workers died of something that they did themselves, with the same micro-batch in hand, are taken for
 killed by it; one such death alone is a loss like any other. What counts as such a death: `exit_codes.blame`.

@@ -1,7 +1,7 @@
 """What of a job is written down, so that a coordinator that comes back knows it: the plan, and a few facts beside it.
 
 One document holds both, so a crash leaves all of a decision or nothing of it. Everything else is asked again: agents
-repeat what must not be lost to whoever attaches next (design, section 4, rule 5).
+repeat what must not be lost to whoever attaches next (docs/protocol.md, rule 5).
 """
 
 from __future__ import annotations

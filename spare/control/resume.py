@@ -1,4 +1,4 @@
-"""A coordinator that comes back: the job's state from what was written down (design, section 4, rule 5).
+"""A coordinator that comes back: the job's state from what was written down (docs/protocol.md, rule 5).
 
 Pure. Members are taken for alive until their silence has lasted `dead_after`, counted from now; agents say the rest
 when they are dialled. Whatever happened meanwhile is then a failure like any other, handled once.

@@ -1,7 +1,7 @@
 """One actor per job: takes what happened from its inbox, lets `decide` decide, and does what that asks for.
 
 Everything runs in one event loop and one task decides, so no two decisions overlap. Nothing that waits for others is
-awaited here, but the record of a plan: it must be written before anybody is told (design, section 4, rule 5). From that
+awaited here, but the record of a plan: it must be written before anybody is told (docs/protocol.md, rule 5). From that
 record a coordinator that comes back goes on.
 """
 

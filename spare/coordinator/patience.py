@@ -1,7 +1,7 @@
 """What the place where groups run does not do at once: tried again, after growing pauses, and said.
 
 A full disk or an API server that is away is no reason to end a job whose groups train: while nothing else fails they
-notice nothing (design, section 4, rule 5).
+notice nothing (docs/protocol.md, rule 5).
 """
 
 from __future__ import annotations

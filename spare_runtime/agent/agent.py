@@ -2,7 +2,7 @@
 
 The coordinator dials in; plans and orders pass down to the workers, reports pass up. The line may break and come back,
 to the same coordinator or to another: meanwhile training goes on, and what must not be lost (a suspicion, an error,
-an exit, the end) is said again to whoever attaches next (design, section 4, rule 5).
+an exit, the end) is said again to whoever attaches next (docs/protocol.md, rule 5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plan's meeting as gloo and the leader's store behave (design, section 6, "gloo facts").
+"""A plan's meeting as gloo and the leader's store behave (docs/protocol.md, "What gloo does").
 
 A collective completes at a member only when all have entered it. Once one member is dead or has left, each other member
 completes or fails by itself, at its own time; within one all-reduce all get the same bits. A member that dies before it

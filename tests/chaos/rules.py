@@ -1,4 +1,4 @@
-"""What must always hold (design, section 4), looked at whenever something happens that could break it."""
+"""What must always hold (docs/protocol.md), looked at whenever something happens that could break it."""
 
 from __future__ import annotations
 

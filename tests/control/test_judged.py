@@ -1,4 +1,4 @@
-"""The judge looks at every plan before it is told: a defect of the planner costs no sample (docs/protocol.md, rule 1)."""
+"""The judge looks at every plan before it is told: a defect of the planner costs no sample (protocol, rule 1)."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def test_the_last_group_lost_is_a_wipe_out() -> None:
 
 
 def test_two_runs_make_the_same_plans_byte_for_byte() -> None:
-    """Same input, same plan (design, section 4, rule 6)."""
+    """Same input, same plan (docs/protocol.md, rule 6)."""
     texts = []
     for _ in range(2):
         drive = started()

@@ -1,4 +1,4 @@
-"""Coordinators that are killed and come back, with agents in memory, in virtual time (design, section 4, rule 5)."""
+"""Coordinators that are killed and come back, with agents in memory, in virtual time (docs/protocol.md, rule 5)."""
 
 from __future__ import annotations
 

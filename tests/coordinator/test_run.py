@@ -68,7 +68,7 @@ def test_a_killed_worker_is_masked() -> None:
 
 
 def test_the_plan_is_recorded_before_anybody_is_told() -> None:
-    """No agent holds a plan that was not written down at that moment (design, section 4, rule 5)."""
+    """No agent holds a plan that was not written down at that moment (docs/protocol.md, rule 5)."""
 
     async def main() -> None:
         world = World(CONFIG, steps=3)

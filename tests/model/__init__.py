@@ -1,1 +1,1 @@
-"""The protocol's model: every interleaving of small jobs, explored breadth first (design, sections 5 and 6)."""
+"""The protocol's model: every interleaving of small jobs, explored breadth first (docs/protocol.md)."""

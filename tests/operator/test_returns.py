@@ -89,7 +89,7 @@ def test_a_group_that_left_while_no_operator_lived_has_left_in_good_order(tmp_pa
 
 @pytest.mark.slow
 def test_a_loss_while_no_operator_lives_is_handled_once_f37(tmp_path: Path) -> None:
-    """F37, design section 4, rule 5: it waits; a dying pod of it is adopted by nothing and replaced once."""
+    """F37, docs/protocol.md, rule 5: it waits; a dying pod of it is adopted by nothing and replaced once."""
 
     async def main() -> None:
         async with a_bed(tmp_path) as bed:

@@ -282,9 +282,11 @@ def test_the_vote_rides_along() -> None:
 
 
 def test_what_cannot_be_summed_is_refused() -> None:
-    """By dtype; and gradients changed in mid-step as ever."""
+    """By dtype, and on an accelerator; and gradients changed in mid-step as ever."""
     with pytest.raises(SessionMisuse, match=r"not torch\.complex64"):
         ExactBuffers([nn.Parameter(torch.zeros(1, dtype=torch.complex64))])
+    with pytest.raises(SessionMisuse, match="on the CPU only, and parameters are on meta"):
+        ExactBuffers([nn.Parameter(torch.zeros(1, device="meta"))])
     group = Group(2)
     group.compute([1.0] * SIZE)
     group.gradient()
