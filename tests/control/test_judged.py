@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from spare.api.exit_codes import ExitCode
-from spare.control import answer, boundary
 from spare.control.action import Announce
+from spare.control.sharing import reordered
 from spare.control.signal import DrainGroup, Tick
-from spare.planner import Schedule
+from spare.planner import Reorder, Schedule
 from tests.control.drive import started
 
 
@@ -35,13 +35,12 @@ def test_a_plan_that_breaks_a_rule_is_told_to_nobody(
     defect: Callable[[Schedule], Schedule], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job ends as inexact, names plan and rule, and no group hears of that plan."""
-    right = answer.reordered
 
-    def reordered(*arguments: Any) -> Any:
-        change = right(*arguments)
+    def wrong(*arguments: Any) -> Reorder:
+        change = reordered(*arguments)
         return replace(change, schedule=defect(change.schedule))
 
-    monkeypatch.setattr(answer, "reordered", reordered)
+    monkeypatch.setattr("spare.control.answer.reordered", wrong)
     drive = started()
     drive.do(drive.exited(2), Tick())
 
@@ -56,15 +55,14 @@ def test_a_plan_that_breaks_a_rule_is_told_to_nobody(
 
 def test_the_same_holds_for_boundary_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is wrong with the job when one is made, so nothing else would stop it."""
-    right = boundary.reordered
     drive = started()
     drive.do(*(drive.running(g) for g in range(4)))
 
-    def reordered(*arguments: Any) -> Any:
-        change = right(*arguments)
+    def wrong(*arguments: Any) -> Reorder:
+        change = reordered(*arguments)
         return replace(change, schedule=forgets_one(change.schedule))
 
-    monkeypatch.setattr(boundary, "reordered", reordered)
+    monkeypatch.setattr("spare.control.boundary.reordered", wrong)
     drive.do(DrainGroup(1, "maintenance", 20.0, again=False))
     drive.do(Tick(), after=1.0)
 
