@@ -240,7 +240,7 @@ class KubernetesBackend:
             there = {seen.pod for seen in found.get(group, {}).get(member, [])}
             for pod in range(self._pods.spec.pods_per_group):
                 if pod not in there:
-                    self._say(AgentGone(group, member, "its pod was gone when the operator came back", pod))
+                    self._say(AgentGone(group, member, "its pod was gone when the operator came back", pod, None))
         for group, incarnations in found.items():
             if group in self._chosen:
                 continue
@@ -296,7 +296,8 @@ class KubernetesBackend:
     def _over(self, seen: Seen, why: str) -> None:
         """It is no more, or, if the coordinator has not heard of it yet, it will never be."""
         if self._known(seen):
-            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, why, seen.pod))
+            in_order = seen.exit_code == 0
+            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, why, seen.pod, in_order))
         else:
             self._once(seen, "gone", AgentNotStarted(seen.group, why, seen.pod))
 

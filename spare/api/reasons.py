@@ -54,7 +54,7 @@ class EventReason(_Named):
     STALLED = "Stalled", "a deadline passed, or failures went on without progress"
     INTERRUPTED = "Interrupted", "the run was ended from outside, by Ctrl-C or SIGTERM"
     COMPLETED = "Completed", "every step is committed"
-    SUSPENDED = "Suspended", "all groups stopped after the same step because they were asked to; it goes on from there"
+    SUSPENDED = "Suspended", "the job stopped because it was asked to; the text says from where it goes on"
     BACKEND_FAILED = "BackendFailed", "something could not be written down, or ended; it is tried again until it can"
     QUOTA_EXCEEDED = "QuotaExceeded", "a quota lets too few pods in; it is tried again"
     PODS_NOT_STARTING = "PodsNotStarting", "containers cannot start; the pod and the kubelet's reason are named"

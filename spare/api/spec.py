@@ -155,8 +155,9 @@ class Detection(Strict):
         default=timedelta(minutes=5),
         description="Time for a group to get ready, from its start until its script has opened its session. Past it a"
         " job that has not begun starts with minGroups; else a local run fails and says who is missing, and a job on a"
-        " cluster waits on, for quotas and queues may take days. Later, in a local run, a group that takes longer is"
-        " started again. Default: 5m, time for a node to pull an image.",
+        " cluster waits on for its pods, for quotas and queues may take days. A group whose pods have run for so long"
+        " and that is not ready is started again; before training has begun the job fails at the fourth time. Default:"
+        " 5m, time for a node to pull an image.",
     )
 
     @field_validator("dead_after")

@@ -101,7 +101,7 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     view.begin(Run(launch.job, spec.groups, redundancy, spec.micro_batches, launch.folder, order.script))
     ending = _Ending(coordinator, backend, view, config.grace)
     try:
-        await door.open()
+        await opened(door, view)
         with ending.watched():
             snapshot = await coordinator.run()
     except BaseException:
@@ -120,6 +120,14 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     if ending.exit_code is not None and not backend.alive():
         view.note("no process of the job is left")
     return outcome
+
+
+async def opened(door: Door, view: View) -> None:
+    """Open the door, where the run's folder can have one."""
+    try:
+        await door.open()
+    except OSError as error:  # a folder that holds no sockets: the job can do without
+        view.note(f"spare drain cannot reach this run: {error.strerror or error}")
 
 
 class _Ending:
@@ -155,6 +163,7 @@ class _Ending:
                 self._coordinator.stop(f"{_NAMES[number]} received")
             return
         self._view.note(f"{_NAMES[number]} again: killing")
+        self._coordinator.stop(f"{_NAMES[number]} received again")
         for each in _ENDINGS:
             asyncio.get_running_loop().remove_signal_handler(each)
         self._backend.kill_all()

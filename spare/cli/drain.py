@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from spare.api.exit_codes import ExitCode
+from spare.api.template import MAX_GRACE
 from spare.cli.access import Access, on_a_cluster
+from spare.cli.quantity import Number
 from spare.local.door import SOCKET, NoRun, ask, listens
 
 
@@ -22,7 +24,9 @@ from spare.local.door import SOCKET, NoRun, ask, listens
     show_default=True,
     help="Folder with the runs' folders.",
 )
-@click.option("--grace", type=click.FloatRange(0), metavar="SECONDS", help="Until it must be gone. Default: the job's.")
+@click.option(
+    "--grace", type=Number(0, MAX_GRACE), metavar="SECONDS", help="Until it must be gone. Default: the job's."
+)
 @click.option("--no-replacement", is_flag=True, help="Do not start the group again (a local run's only).")
 @on_a_cluster
 def drain(

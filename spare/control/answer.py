@@ -120,11 +120,12 @@ def _replan(turn: Turn, fruitless: int) -> None:
         turn.do(*(DeleteGroup(loss.group, loss.uid) for loss in losses))
         return
     if wiped_out(state) and not stop:
-        wipe_out(turn, _cause(losses, ()))
-        return
-    if too_few(turn, _cause(losses, suspicions)):
+        if not halt.cut_short(turn, f"wipe-out while the job was to stop: {_cause(losses, ())}"):
+            wipe_out(turn, _cause(losses, ()))
         return
     going = () if stop else leave.must_go(state)
+    if too_few(turn, _cause(losses, suspicions, going), going):
+        return
     gone = {each.group for each in going}
     leader = _leader(state, gone)
     if leader is None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from spare.api import wire
-from spare.api.checkpoint import Name
+from spare.api.checkpoint import Name, tag_of
 from spare.api.reasons import EventReason
 from spare.control.action import SendSave
 from spare.control.plan import Plan
@@ -39,8 +39,15 @@ NOTICEABLE: Final = 0.2
 # --- what there is ------------------------------------------------------------------------------------------------
 
 
+def found(turn: Turn, names: Iterable[str]) -> None:
+    """A worker has found these complete. Once a job has begun, those of others are no history of its own: one that was
+    begun on the same path since goes on from there, and this one does not."""
+    ours = tag_of(turn.config.job)
+    known(turn, [name for name in names if turn.state.plan is None or Name.parse(name).tag == ours])
+
+
 def known(turn: Turn, names: Iterable[str]) -> None:
-    """A worker has found these complete."""
+    """These are complete, and the job may go on from them."""
     fresh = set(names) - set(turn.state.checkpoints)
     if fresh and turn.config.checkpoint:
         every = sorted({*turn.state.checkpoints, *fresh}, key=Name.parse, reverse=True)
@@ -63,10 +70,13 @@ def noted(turn: Turn, message: wire.Saved | wire.Unsaved | wire.Unreadable) -> N
     """What a worker says of a checkpoint."""
     match message:
         case wire.Saved():
+            news = message.name not in turn.state.checkpoints
             known(turn, (message.name,))
             last = LastSaved(message.name, turn.now, message.staged, message.seconds, message.size)
             if turn.state.saved is None or Name.parse(message.name) > Name.parse(turn.state.saved.name):
                 turn.set(saved=last)
+            if not news:
+                return  # its agent says it again to whoever attaches
             text = (
                 f"step {last.step} is saved as {message.name} by group {message.group}: {_size(message.size)} in "
                 f"{message.seconds:.2f} s, for {message.staged:.3f} s of which training stood still"

@@ -35,6 +35,8 @@ class Config:
     workers wait for a coordinator; a local run needs no network, and gives up after `hang_after`."""
     start_timeout: float = 300.0
     """From the start until every group is ready; on passing it the job fails and says who is missing."""
+    ready_timeout: float = 300.0
+    """From the moment in which all agents of a group run until it is ready; on passing it, it is started again."""
     deadline: float | None = None
     """Seconds from the start after which the job is failed, wherever it is."""
     create_limit: int = 4
@@ -128,6 +130,7 @@ class Config:
             heartbeat=detection.heartbeat.total_seconds(),
             dead_after=detection.dead_after.total_seconds(),
             start_timeout=detection.start_timeout.total_seconds(),
+            ready_timeout=detection.start_timeout.total_seconds(),
             start_wait=detection.start_timeout.total_seconds(),
             deadline=spec.run_policy.active_deadline_seconds,
             hang_after=detection.hang_after.total_seconds(),

@@ -13,8 +13,8 @@ from spare.control.turn import Turn
 
 _AT_WORK = ("starting", "compute", "load", "commit")
 """Phases in which a worker depends on nobody: no progress in them is its own fault."""
-_WAITING = ("reduce", "barrier", "rendezvous", "failed")
-"""Phases in which a worker waits for the others."""
+_WAITING = ("reduce", "barrier", "rendezvous", "failed", "done")
+"""Phases in which a worker waits for the others; after the last step, for those that have still to commit it."""
 
 
 def detect(turn: Turn) -> None:
@@ -34,6 +34,7 @@ def exceptions(turn: Turn) -> None:
 
     Who has died takes its group along, and what the others then raised is no error of the script. A connection between
     them that broke loses the group though nobody is known to have died: it cannot be made again in a running script.
+    Of a group that was let go meanwhile its end tells.
     """
     for here in turn.state.groups:
         for rank in here.ranks:
@@ -41,7 +42,7 @@ def exceptions(turn: Turn) -> None:
             if raised is None or turn.now < raised.at + turn.config.patience(raised.inside):
                 continue
             turn.put_rank(here.group, rank.rank, raised=None)
-            if here.state is GroupState.LOST:
+            if here.state in (GroupState.LOST, GroupState.LEFT):
                 continue
             if note.costs_only_itself(here, raised.ours, raised.type):
                 note.gone(turn, here.group, f"it could not join: {raised.text.splitlines()[0]}", raised.at)
@@ -112,6 +113,8 @@ def late_starters(turn: Turn, limit: float) -> None:
             why = f"its worker has been stopped for {here.silent_for:.1f} s, before it was ready"
         elif starting and waited > limit:
             why = f"its worker was not ready {waited:.0f} s after its start (spec.detection.startTimeout)"
+        elif starting and (waited := _unready_for(turn, here)) > turn.config.ready_timeout:
+            why = f"its worker was not ready {waited:.0f} s after its agent ran (spec.detection.startTimeout)"
         elif quiet > 2 * turn.config.dead_after:
             why = f"its agent was silent for {quiet:.1f} s, before there was a plan for it"
         else:
@@ -119,6 +122,15 @@ def late_starters(turn: Turn, limit: float) -> None:
         of = (here.group,) if here.group < turn.config.groups else ()
         turn.say(EventReason.PODS_NOT_STARTING, f"{turn.name(here.group)} is started again: {why}", of)
         note.gone(turn, here.group, why, turn.now)
+
+
+def _unready_for(turn: Turn, here: Group) -> float:
+    """Seconds for which all agents of a group have been there, and a worker of it is not ready, where starts have no
+    deadline of their own. 0 while an agent is missing: it may have to wait for a node, a quota or an image."""
+    ups = [pod.up for pod in here.pods if pod.up is not None]
+    if len(ups) < len(here.pods) or math.isfinite(turn.config.start_timeout):
+        return 0.0
+    return turn.now - max([*ups, *([here.started] if math.isfinite(here.started) else [])])
 
 
 def _quiet_start(state: State, here: Group, now: float) -> float:
@@ -196,6 +208,9 @@ def _waited_for(here: Group, waiting: list[Group], limit: float) -> bool:
             continue
         if other.phase in ("reduce", "barrier"):
             if other.step >= here.step and other.epoch == here.epoch:  # further: this one has still to commit
+                return True
+        elif other.phase == "done":
+            if other.step > here.step:  # who has committed the last step, too, may have a checkpoint to write
                 return True
         elif other.epoch >= here.epoch:
             return True

@@ -6,13 +6,19 @@ wipe-out and no loss (field case F23), and the job goes on from there when it is
 
 from __future__ import annotations
 
+from typing import Final
+
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
-from spare.control import leave
+from spare.control import checkpointing, leave
 from spare.control.leaver import Halt
+from spare.control.signal import AgentGone
 from spare.control.state import Group, State, Suspicion
 from spare.control.turn import Turn
+
+_UNHEARD: Final = (-1, False)
+"""In place of (steps, saved): it has stopped, and nobody heard after which step."""
 
 
 def asked(turn: Turn, reason: str, until: float) -> None:
@@ -54,6 +60,20 @@ def noted(turn: Turn, message: wire.Halted) -> None:
         turn.set(suspicions=(*state.suspicions, Suspicion(message.group, plan.epoch, text, frozenset(), turn.now)))
 
 
+def unheard(turn: Turn, gone: AgentGone) -> bool:
+    """Whether a member that is gone has stopped as its plan says, though no coordinator was there to hear it (F23).
+
+    Its agent ends with 0 as soon as its workers have stopped, whoever hears of it.
+    """
+    state, config, plan = turn.state, turn.config, turn.state.plan
+    if plan is None or not plan.halt or state.finishing or gone.in_order is False or not state.member(gone.group):
+        return False
+    for rank in turn.group(gone.group).ranks[gone.pod * config.procs : (gone.pod + 1) * config.procs]:
+        turn.put_rank(gone.group, rank.rank, halted=rank.halted or _UNHEARD, finished=True)
+    turn.put(gone.group, reason=gone.reason)
+    return True
+
+
 def stopped(state: State) -> tuple[Group, ...]:
     """The members that have stopped."""
     plan = state.plan
@@ -76,15 +96,42 @@ def conclude(turn: Turn) -> None:
     elif late:
         left = wire.groups_text(state.live)
         text = f"{halt.reason}: groups {left} had not stopped when the time for it was over, at step {state.step}"
-        turn.end(ExitCode.STALLED, EventReason.STALLED, text, state.live)
+        if not cut_short(turn, text):
+            turn.end(ExitCode.STALLED, EventReason.STALLED, text, state.live)
+
+
+def cut_short(turn: Turn, why: str) -> bool:
+    """A job that was to stop cannot finish its step. It ends where it has a place to go on from (F23); whether it has.
+
+    A step may be longer than the grace of pods that must all go at once.
+    """
+    if turn.state.halt is None or turn.config.checkpoint is None:
+        return False
+    turn.end(ExitCode.SIGTERM, EventReason.SUSPENDED, f"{why}; {_from_newest(turn)}")
+    return True
+
+
+def _from_newest(turn: Turn) -> str:
+    newest = checkpointing.usable(turn.state)
+    return "goes on from the newest complete checkpoint" + (f"; {newest} is known" if newest else "")
 
 
 def _end(turn: Turn, here: tuple[Group, ...], halt: Halt) -> None:
-    steps = sorted({each.halted[0] for each in here if each.halted is not None})
+    heard = [each.halted for each in here if each.halted is not None and each.halted[0] >= 0]
+    steps = sorted({step for step, _ in heard})
     if len(steps) > 1:
         text = f"groups stopped after different steps: {', '.join(map(str, steps))}"
         turn.end(ExitCode.INEXACT, EventReason.DIVERGED, text)
         return
-    saved = all(each.halted is not None and each.halted[1] for each in here)
-    on = f"goes on from step {steps[0]}" if saved else "nothing was saved, for spec.checkpoint.path is not set"
-    turn.end(ExitCode.SIGTERM, EventReason.SUSPENDED, f"suspended after step {steps[0]} ({halt.reason}); {on}")
+    step = steps[0] if steps else turn.state.step
+    on = _from_where(turn, step, bool(heard) and all(saved for _, saved in heard), bool(heard))
+    turn.end(ExitCode.SIGTERM, EventReason.SUSPENDED, f"suspended after step {step} ({halt.reason}); {on}")
+
+
+def _from_where(turn: Turn, step: int, saved: bool, heard: bool) -> str:
+    if saved:
+        return f"goes on from step {step}"
+    if turn.config.checkpoint is None:
+        return "nothing was saved, for spec.checkpoint.path is not set"
+    why = "that step could not be saved by all" if heard else "nobody was there to hear after which step"
+    return f"{why}: {_from_newest(turn)}"

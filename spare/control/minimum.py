@@ -6,22 +6,30 @@ soon as enough groups are there, survivors and replacements together; the replac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.control import spares
 from spare.control.action import DeleteGroup
+from spare.control.leaver import Leaver
 from spare.control.saving import Waiting
 from spare.control.state import GroupState, JobState
 from spare.control.turn import Turn
 
 
-def too_few(turn: Turn, cause: str) -> bool:
-    """Whether to wait. `cause`: who was lost, and how."""
+def too_few(turn: Turn, cause: str, going: Sequence[Leaver] = ()) -> bool:
+    """Whether to wait. Not while the job is to stop: nobody would come, and what is left can finish its step.
+
+    Args:
+        cause: Who was lost, and how.
+        going: Members that the next plan would let go.
+    """
     state, config = turn.state, turn.config
-    if config.min_groups is None:
+    if config.min_groups is None or state.halt is not None:
         return False
     ready = sum(here.state is GroupState.READY for here in state.groups) + spares.seats(turn)
-    here = len(state.live)
+    here = len(state.live) - len(going)
     if here + ready >= config.min_groups:
         return False
     deleted = state.waiting.deleted if state.waiting else frozenset()

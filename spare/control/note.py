@@ -78,11 +78,11 @@ def _backend(turn: Turn, signal: AgentUp | AgentGone | AgentNotStarted | LinkDow
                 if spares.overtook(turn, here, uid):
                     return
                 _replace(turn, here, uid)
-            turn.put_pod(group, pod, address=address, zone=zone, heard=turn.now)
+            turn.put_pod(group, pod, address=address, zone=zone, heard=turn.now, up=turn.now)
             turn.do(Connect(group, uid, address, pod))
         case AgentGone(group, uid, reason, pod):
             leave.gone(turn, uid, pod)
-            if uid == here.uid and here.state is not GroupState.LOST:
+            if uid == here.uid and here.state is not GroupState.LOST and not halt.unheard(turn, signal):
                 gone(turn, group, _of_pod(turn, pod) + reason, turn.now)
         case AgentNotStarted(group, reason, pod):
             if here.state is GroupState.STARTING and (not here.uid or not here.pods[pod].address):
@@ -116,6 +116,7 @@ def _replace(turn: Turn, here: Group, uid: str) -> None:
     )
     turn.seat(here.group, fresh)
     turn.move(here.group, GroupState.STARTING)
+    rejoin.rest(turn, here)
 
 
 def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
@@ -154,7 +155,7 @@ def _report(turn: Turn, message: wire.Up) -> None:
             return
         address = here.pods[message.pod].address
         _replace(turn, here, message.uid)
-        turn.put_pod(message.group, message.pod, address=address)
+        turn.put_pod(message.group, message.pod, address=address, up=turn.now)
     turn.put_pod(message.group, message.pod, heard=turn.now, link_down=None, link_error="")
     if turn.state.restarting is not None and message.epoch > 0 and not isinstance(message, wire.Exited | wire.Saved):
         if isinstance(message, wire.Hello):
@@ -213,7 +214,7 @@ def _hello(turn: Turn, hello: wire.Hello) -> None:
         phase=hello.phase,
     )
     _assemble(turn, hello)
-    checkpointing.known(turn, hello.checkpoints)
+    checkpointing.found(turn, hello.checkpoints)
     if turn.group(group).stores and turn.group(group).state is GroupState.STARTING:
         turn.move(group, GroupState.READY)
         spares.ready(turn, group)
@@ -377,9 +378,8 @@ def _errored(turn: Turn, message: wire.Errored) -> None:
         _refuse(turn, message, "only members of the newest plan may say this")
         return
     if message.ours and message.type == "StateLost" and state.member(group):
-        gone(
-            turn, group, f"it cannot go on: {message.text}", turn.now
-        )  # who has the state is lost, not the script wrong
+        # Who has the state is lost, not the script wrong.
+        gone(turn, group, f"it cannot go on: {message.text}", turn.now)
         return
     if costs_only_itself(turn.group(group), message.ours, message.type) and turn.config.ranks == 1:
         gone(turn, group, f"it could not join: {message.type}: {message.text}", turn.now)

@@ -19,6 +19,8 @@ class Pod:
     zone: tuple[str, ...] = ()
     heard: float = -math.inf
     """When anything was last heard from it."""
+    up: float | None = None
+    """Since when its agent is known to run; None before."""
     link_down: float | None = None
     """Since when the connection to it is broken; None while it holds."""
     link_error: str = ""

@@ -31,9 +31,22 @@ def start(turn: Turn, here: Group) -> None:
     turn.reasons.append(f"{turn.name(here.group)} is started again: {here.reason}")
 
 
+def rest(turn: Turn, before: Group) -> None:
+    """An incarnation of a group that was to be started has shown itself: what is missing of its pods is asked for.
+
+    Its start was cut short by a pod that could not be made, or by a coordinator's end. `before`: as it was until now.
+    To ask for what is there already changes nothing (field case F27).
+    """
+    if turn.config.pods > 1 and before.state in (GroupState.LOST, GroupState.LEFT):
+        turn.do(CreateGroup(before.group))
+
+
 def joined(turn: Turn, group: int) -> None:
-    """A member has committed a step: if it was joining, and all its ranks have, it has the state now."""
-    if turn.group(group).state is not GroupState.JOINING or not turn.group(group).committed:
+    """A member has committed a step: its start is over. If it was joining, and all its ranks have, it has the state."""
+    here = turn.group(group)
+    if here.state is GroupState.ACTIVE and here.committed and here.attempts > 1:
+        turn.put(group, attempts=1)
+    if here.state is not GroupState.JOINING or not here.committed:
         return
     turn.move(group, GroupState.ACTIVE, attempts=1, reason="")
     state = turn.state

@@ -83,7 +83,7 @@ def _begin_again(turn: Turn, text: str, lost: tuple[int, ...]) -> None:
         here = turn.group(group)
         if group in renewed:
             turn.move(group, GroupState.STARTING, attempts=1, reason="it begins again from the checkpoint")
-            turn.put(group, ranks=fresh_ranks(len(here.ranks)))
+            turn.put(group, ranks=fresh_ranks(len(here.ranks)), started=turn.now)
         else:  # its ranks have met, and cannot meet again
             turn.do(DeleteGroup(group, here.uid))
             turn.move(group, GroupState.LOST, past=here.past | {here.uid}, reason="it begins again, all ranks anew")

@@ -14,6 +14,7 @@ from spare.control import leave, spares
 from spare.control.action import DeleteGroup
 from spare.control.config import Config
 from spare.control.decide import Decision, begin
+from spare.control.leaver import Halt
 from spare.control.plan import Plan
 from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.record import Kept, document, read_document
@@ -63,6 +64,7 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
         restarts=kept.restarts,
         drained=kept.drained,
         leavers=tuple(leave.again(each, plan, config, now) for each in plan.leaving),
+        halt=_halt(config, plan, kept, now),
         checkpoints=kept.checkpoints,
         damaged=frozenset(kept.damaged),
         restarting=None if kept.restarting is None else Restarting(now, now, (), *kept.restarting),
@@ -117,7 +119,16 @@ def _group(config: Config, plan: Plan, kept: Kept, number: int, now: float) -> G
     pods, ranks = fresh_pods(config.pods, heard=now), fresh_ranks(config.ranks)
     if number == plan.leader:
         ranks = tuple(replace(rank, store=plan.stores[rank.rank]) for rank in ranks)
-    return Group(number, state, member.uid, past, pods, ranks, attempts=attempts)
+    known = Group(number, state, member.uid, past, pods, ranks, attempts=attempts)
+    speed = plan.schedule.speed(number)  # one that its share was made smaller for is slow until it is seen not to be
+    return known if speed == 100 else replace(known, straggler=True, lag=100 / speed)
+
+
+def _halt(config: Config, plan: Plan, kept: Kept, now: float) -> Halt | None:
+    """A plan that stops all was made: who has not stopped yet has this long, and who has is not lost (F23)."""
+    if not plan.halt or kept.restarting is not None:
+        return None
+    return Halt("asked before", now + max(config.grace, config.hang_after))
 
 
 def _job(whole: bool, kept: Kept) -> JobState:

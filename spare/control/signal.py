@@ -32,6 +32,9 @@ class AgentGone:
     uid: str
     reason: str
     pod: int = 0
+    in_order: bool | None = False
+    """Whether it ended with 0, as who has stopped or left does; None: nobody saw how it ended, for no coordinator was
+    there."""
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _adopt(turn: Turn, plan: Plan, step: int) -> None:
         starting_since=since(turn.state) if again is None else again.at,
     )
     for group in plan.groups:
-        turn.move(group, GroupState.ACTIVE)
+        turn.move(group, GroupState.ACTIVE, reason="")
         turn.put_ranks(group, done=None)
     whole = len(plan.members) == turn.config.groups
     turn.move_job(JobState.RUNNING if whole else JobState.DEGRADED)

@@ -39,7 +39,7 @@ from spare.control.config import Config
 from spare.control.decide import Decision, decide
 from spare.control.record import Kept, document
 from spare.control.resume import resume
-from spare.control.signal import AgentNotStarted, Interrupted, Pushed, Refused, Signal, Tick
+from spare.control.signal import AgentNotStarted, Interrupted, Pushed, Refused, Signal, Suspend, Tick
 from spare.control.state import State
 from spare.coordinator.backend import Backend
 from spare.coordinator.link import Events, Identity, Link
@@ -194,21 +194,12 @@ class Coordinator:
                     self._let_go(group, uid)
                 case Connect(group, uid, address, pod):
                     self._connect(group, uid, address, pod)
-                case (
-                    PushPlan()
-                    | SendAssemble()
-                    | ProbeAll()
-                    | SendDrain()
-                    | SendFinish()
-                    | SendSave()
-                    | SendRenew()
-                    | SendStop()
-                ):
-                    self._order(action)
                 case Announce(reason, text, groups):
                     self._tell(reason, text, groups)
                 case EndJob():
                     pass  # the state says so, and the loop in `run` ends by it
+                case order:
+                    self._order(order)
 
     def _order(self, order: Orders) -> None:
         job, plan = self._config.job, self.state.plan
@@ -268,9 +259,13 @@ class Coordinator:
 
     def _hopeless(self) -> bool:
         """Whether the job is to end, written down or not."""
-        state, asked = self.state, any(isinstance(signal, Interrupted) for signal in self._inbox)
-        over = self._config.deadline is not None and self._clock() >= state.began + self._config.deadline
-        return asked or over or state.ended
+        state, now = self.state, self._clock()
+        # A job that is to stop has so long for it, and not longer because a disk is full.
+        ends = [self._since + signal.grace for signal in self._inbox if isinstance(signal, Suspend)]
+        ends += [state.halt.until] if state.halt is not None else []
+        ends += [state.began + self._config.deadline] if self._config.deadline is not None else []
+        asked = any(isinstance(signal, Interrupted) for signal in self._inbox)
+        return asked or state.ended or any(now >= end for end in ends)
 
     def _troubled(self, text: str) -> None:
         self._tell(EventReason.BACKEND_FAILED, text, ())

@@ -18,13 +18,20 @@ from typing import Any, Final
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
+from spare.api.template import MAX_GRACE
 from spare.control.signal import DrainGroup, Signal
 from spare.coordinator.observe import Event, Snapshot
 
 SOCKET: Final = "control.sock"
 _CREDENTIALS: Final = struct.Struct("3i")
 _REQUEST_DEADLINE: Final = 5.0
-_ENDS: Final = {EventReason.DRAINED: ExitCode.COMPLETE, EventReason.GROUP_LOST: ExitCode.USER_ERROR}
+_ENDS: Final = {
+    EventReason.DRAINED: ExitCode.COMPLETE,
+    EventReason.GROUP_LOST: ExitCode.USER_ERROR,
+    EventReason.WIPE_OUT: ExitCode.USER_ERROR,
+    EventReason.HALTING: ExitCode.USER_ERROR,
+}
+"""A group that the job cannot do without makes it stop as a whole; that concerns every group."""
 _TOLD: Final = (EventReason.LEAVING, EventReason.REORDERED, *_ENDS)
 
 
@@ -64,6 +71,9 @@ class Door:
             before = os.umask(0o177)
             try:
                 listener.bind(path)
+            except OSError:
+                listener.close()
+                raise
             finally:
                 os.umask(before)
         self._server = await asyncio.start_unix_server(self._serve, sock=listener)
@@ -83,7 +93,7 @@ class Door:
         """Pass on what concerns a group that somebody asked about."""
         reason = EventReason(event.reason)
         for asker in self._askers:
-            if asker.group in event.groups and reason in _TOLD:
+            if reason in _TOLD and (asker.group in event.groups or reason is EventReason.HALTING):
                 end = {"code": int(_ENDS[reason])} if reason in _ENDS else {}
                 _say(asker.writer, text=event.text, **end)
                 if end:
@@ -100,26 +110,24 @@ class Door:
                 _say(writer, text="only the user who runs the job may ask", code=int(ExitCode.USAGE))
                 return
             async with asyncio.timeout(_REQUEST_DEADLINE):
-                request = json.loads(await reader.readline())
-            group = int(request["drain"])
-            why_not = self._refusal(group)
+                asked = _request(json.loads(await reader.readline()))
+            why_not = self._refusal(asked.group)
             if why_not is not None:
                 _say(writer, text=why_not, code=int(ExitCode.USAGE))
                 return
-            await self._drain(group, request, reader, writer)
-        except (ValueError, KeyError, TypeError, TimeoutError) as error:
-            _say(writer, text=f"not a request: {error!r}", code=int(ExitCode.USAGE))
+            await self._drain(asked, reader, writer)
+        except (ValueError, TimeoutError) as error:
+            what = str(error) or f"nothing was asked for within {_REQUEST_DEADLINE:g} s"
+            _say(writer, text=f"not a request: {what}", code=int(ExitCode.USAGE))
         finally:
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
             writer.close()
 
-    async def _drain(
-        self, group: int, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        asker = _Asker(group, writer, asyncio.Event())
+    async def _drain(self, asked: DrainGroup, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asker = _Asker(asked.group, writer, asyncio.Event())
         self._askers.append(asker)
-        self._emit(DrainGroup(group, "spare drain", request.get("grace"), bool(request.get("again", True))))
+        self._emit(asked)
         over, gone = asyncio.ensure_future(asker.over.wait()), asyncio.ensure_future(reader.read())
         try:
             await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -138,6 +146,25 @@ class Door:
             why = f" ({here.reason})" if here.reason else ""
             return f"group {group} is {here.state}{why}: only a group that trains can leave; the job is {seen.state}"
         return None
+
+
+def _request(raw: object) -> DrainGroup:
+    """What is asked for. What comes in here is acted on by who conducts the job, so it must be right.
+
+    Raises:
+        ValueError: naming the field, its value and what is allowed.
+    """
+    if not isinstance(raw, dict):
+        raise ValueError("a request is one JSON object")
+    group, grace, again = raw.get("drain"), raw.get("grace"), raw.get("again", True)
+    if isinstance(group, bool) or not isinstance(group, int):
+        raise ValueError(f"drain is {group!r}; allowed is the number of a group")
+    number = isinstance(grace, int | float) and not isinstance(grace, bool)
+    if grace is not None and not (number and 0 <= grace <= MAX_GRACE):
+        raise ValueError(f"grace is {grace!r}; allowed is a number of seconds from 0 to {MAX_GRACE}")
+    if not isinstance(again, bool):
+        raise ValueError(f"again is {again!r}; allowed is true or false")
+    return DrainGroup(group, "spare drain", None if grace is None else float(grace), again)
 
 
 def ask(folder: Path, request: dict[str, Any]) -> Iterator[dict[str, Any]]:

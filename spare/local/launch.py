@@ -145,6 +145,12 @@ class Launch:
 
     def command_problem(self) -> str | None:
         """Why the command cannot be started, seen from here; None if nothing speaks against it."""
+        given = [("its command", word) for word in self.argv]
+        given += [("its variable", f"{name}={value}") for name, value in self.env.items()]
+        given += [("its folder", str(self.cwd)), ("spec.checkpoint.path", str(self.checkpoint or ""))]
+        for what, text in given:
+            if "\0" in text:
+                return f"{what} {text!r} holds a character that no process can be given"
         if not self.cwd.is_dir():
             return f"its folder {str(self.cwd)!r} does not exist"
         program = self.argv[0]

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from spare.api.checkpoint import Manifest, Name
 from spare_runtime.checkpoint import tensors
+from spare_runtime.checkpoint.claim import hold
 from spare_runtime.checkpoint.folder import Folder, digest
 
 RANKS_DEADLINE = 600.0
@@ -143,6 +144,7 @@ class Writer:
                 self._came = Saved(name, staged, time.monotonic() - began, 0)  # rank 0 tells, once all are there
                 return
             _gather(draft, manifest.ranks)
+            hold(self._folder.path, name.tag, manifest.job)
             self._folder.publish(draft, manifest)
             self._folder.prune(self._keep, name)
             size = sum(file.size for file in self._folder.manifest(name).files.values())

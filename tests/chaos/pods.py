@@ -143,6 +143,8 @@ class Pod:
         self.connections: list[Connection] = []
         self.doomed = self.leaving = False
         self.up = False
+        self.code: int | None = None
+        """With which its agent has ended."""
         self.told_gone = False
         self.env = {"SPARE_JOB": site.job, "SPARE_GROUP": str(group), "SPARE_UID": uid, "SPARE_TOKEN": TOKEN}
         self.env |= site.env | {"SPARE_GRACE": "100000"}  # those that are short come with their mishap
@@ -199,7 +201,7 @@ class Pod:
         """The agent ends; its worker gets the parent-death signal."""
         if self.node.dead:
             return
-        self.doomed = True
+        self.doomed, self.code = True, code
         if vanish:
             self.site.net.vanished.add(self.uid)
         self.node.die()
@@ -218,7 +220,7 @@ class Pod:
     def _tell_gone(self, reason: str) -> None:
         if not self.told_gone:
             self.told_gone = True
-            self.site.tell(AgentGone(self.group, self.uid, reason))
+            self.site.tell(AgentGone(self.group, self.uid, reason, in_order=self.code == 0))
 
 
 class Site:
@@ -259,7 +261,8 @@ class Site:
             if pod.up and not pod.node.dead:
                 self.tell(AgentUp(pod.group, pod.uid, str(pod.address)))
             elif pod.uid in members and pod.uid not in self.net.vanished:
-                self.tell(AgentGone(pod.group, pod.uid, "its pod was gone when the coordinator came back"))
+                why = "its pod was gone when the coordinator came back"
+                self.tell(AgentGone(pod.group, pod.uid, why, in_order=pod.code == 0))
 
     def _adopt(self) -> dict[str, int]:
         """What a backend that comes back makes of the pods that are there: the plan's word counts more than theirs."""

@@ -53,6 +53,8 @@ def spare(*arguments: str | Path) -> Result:
         (["--set", f"{COMMAND}=[no-such-program]"], "'no-such-program' is not an executable that can be found"),
         (["--set", f"{COMMAND}=[./train.sh]"], "'./train.sh' is not an executable"),
         (["--set", "spec.template.spec.containers[0].workingDir=nowhere"], "does not exist"),
+        (["--set", COMMAND + r'=["sh", "a\0b"]'], r"its command 'a\x00b' holds a character that no process can"),
+        (["--set", r'spec.checkpoint.path="a\0b"'], "spec.checkpoint.path '"),
     ],
 )
 def test_a_wrong_option_starts_nothing(tmp_path: Path, arguments: list[str], complaint: str) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from spare.api import wire
+from spare.api.checkpoint import Name, tag_of
 from spare.api.exit_codes import ExitCode
 from spare.control.action import CreateGroup, PushPlan
+from spare.control.record import Kept, document
+from spare.control.resume import going_on, resume
 from spare.control.signal import AgentGone, Suspend, Tick
 from spare.control.state import JobState
-from tests.control.drive import Drive, started
+from tests.control.drive import CONFIG, Drive, started
 from tests.control.test_leave import SERVES, ask, running, runs
+from tests.control.test_resume import back
+
+SAVED = str(Name(1, 1, tag_of(CONFIG.job)))
 
 
 def stop(drive: Drive, *groups: int, step: int = 2, saved: bool = True) -> None:
@@ -211,3 +217,121 @@ def test_a_start_that_is_due_does_not_wake_a_job_that_halts() -> None:
 
     assert drive.state.groups[2].retry is not None
     assert drive.decisions[-1].wake > drive.now
+
+
+@pytest.mark.parametrize("in_order", [True, None])
+def test_f23_who_stopped_while_no_coordinator_lived_is_not_lost(in_order: bool | None) -> None:
+    """An operator goes with the pods of its node: theirs have ended with 0, or are gone, when another comes."""
+    drive = running(replace=True, checkpoint="/saved")
+    drive.do(Suspend("a node pool is drained", 30.0))
+    assert drive.plan.halt
+
+    again = back(drive)
+    again.do(*(AgentGone(g, f"u{g}", "its pod is over", in_order=in_order) for g in range(4)), after=20.0)
+
+    assert again.state.job is JobState.SUSPENDED
+    assert again.end is not None
+    assert "goes on from the newest complete checkpoint" in again.end.verdict
+    assert (again.state.masked, again.state.restarts) == (0, 0)
+    assert not again.all(CreateGroup)
+
+
+def test_f23_some_are_heard_by_the_coordinator_that_comes_back() -> None:
+    """What they say holds for all; nobody is waited for."""
+    drive = running(replace=True)
+    drive.do(Suspend("a node pool is drained", 30.0))
+
+    again = back(drive)
+    again.do(AgentGone(0, "u0", "its pod is over", in_order=True))
+    again.do(*(again.up(g) for g in (1, 2, 3)), *(again.hello(g, epoch=2, phase="stopped") for g in (1, 2, 3)))
+    stop(again, 1, 2, 3, step=7)
+
+    assert again.state.job is JobState.SUSPENDED
+    assert again.end is not None
+    assert "suspended after step 7" in again.end.verdict
+    assert again.state.masked == 0
+
+
+def test_who_died_while_no_coordinator_lived_is_lost_in_a_halt_as_well() -> None:
+    """Killed is not stopped: the others finish without it, and stop."""
+    drive = running(replace=True)
+    drive.do(Suspend("a node pool is drained", 30.0))
+
+    again = back(drive)
+    again.do(AgentGone(0, "u0", "its pod was killed"))
+    again.do(*(again.up(g) for g in (1, 2, 3)), *(again.hello(g, epoch=2) for g in (1, 2, 3)))
+    assert (again.plan.epoch, again.plan.groups, again.plan.halt) == (3, (1, 2, 3), False)
+    runs(again)
+    assert (again.plan.epoch, again.plan.halt) == (4, True)
+    stop(again)
+
+    assert (again.state.job, again.state.masked) == (JobState.SUSPENDED, 1)
+
+
+def test_a_job_that_goes_on_after_its_halt_is_not_halted_again() -> None:
+    """The plan that stopped all is the newest one still, while all groups start anew."""
+    drive = running(replace=True)
+    drive.do(Suspend("runPolicy.suspend is set", 30.0))
+    stop(drive)
+    text = going_on(document(drive.plan, Kept.of(drive.state)))
+
+    decision = resume(drive.config, text, drive.now + 1.0)
+
+    assert (decision.state.halt, decision.state.job) == (None, JobState.WAITING)
+
+
+def test_a_job_that_waits_for_groups_stops_with_those_that_are_left() -> None:
+    """Nobody would come while it stops: they finish the step in flight, and it can go on later."""
+    drive = running(replace=True, min_groups=4)
+    drive.do(drive.exited(2))
+    assert drive.state.job.value == "waiting"
+
+    drive.do(Suspend("runPolicy.suspend is set", 600.0))
+    assert (drive.plan.epoch, drive.plan.groups, drive.plan.halt) == (2, (0, 1, 3), False)
+    runs(drive)
+    assert drive.plan.halt
+    stop(drive)
+
+    assert drive.state.job is JobState.SUSPENDED
+
+
+def test_a_loss_in_a_halt_does_not_wait_for_others_to_come() -> None:
+    """Also where fewer than minGroups are left."""
+    drive = running(replace=True, min_groups=4)
+    drive.do(Suspend("runPolicy.suspend is set", 600.0))
+
+    drive.do(drive.exited(2))
+    runs(drive)
+    stop(drive)
+
+    assert drive.state.job is JobState.SUSPENDED
+
+
+def test_a_step_that_could_not_be_saved_is_said() -> None:
+    """A full disk is no missing path."""
+    drive = running(checkpoint="/saved")
+    drive.do(Suspend("SIGTERM received", 30.0))
+    stop(drive, saved=False)
+
+    assert drive.end is not None
+    assert "that step could not be saved by all: goes on from the newest complete checkpoint" in drive.end.verdict
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_f23_a_step_that_is_longer_than_the_grace_is_begun_again_from_the_checkpoint(killed: bool) -> None:
+    """A node pool drains, and the time is over, or all are killed: neither a failure nor a wipe-out, whatever onWipeOut
+    says. Without a place to go on from there is nothing else to do."""
+    drive = running(replace=True, checkpoint="/saved")
+    drive.do(drive.say(wire.Saved, 3, name=SAVED, seconds=1.0, staged=0.1, size=10))
+    ask(drive, 0, 1, 2, 3, grace=10.0)
+    assert drive.plan.halt
+
+    if killed:
+        drive.do(*(AgentGone(g, f"u{g}", "its pod was killed") for g in range(4)), after=9.0)
+    for _ in range(0 if killed else 22):
+        drive.do(*(drive.alive(g) for g in range(4)), Tick(), after=0.5)
+
+    assert drive.state.job is JobState.SUSPENDED
+    assert drive.end is not None
+    assert drive.end.verdict.endswith(f"goes on from the newest complete checkpoint; {SAVED} is known")
+    assert (drive.state.masked, drive.state.restarts) == (0, 0)

@@ -370,3 +370,15 @@ def test_one_that_has_committed_the_last_step_may_go_before_the_others_have() ->
 
     assert drive.plan.groups == (1, 2, 3)
     assert drive.state.groups[0].state is GroupState.LEFT
+
+
+def test_nobody_hands_on_where_too_few_would_stay() -> None:
+    """Below minGroups the job waits: the leaver works to the end of its grace, and its replacement is waited for."""
+    drive = running(groups=3, min_groups=3, replace=True)
+    ask(drive, 1)
+
+    ask(drive, 1, grace=10.0, serves=SERVES)
+    assert drive.plan.epoch == 1
+    drive.do(AgentGone(1, "u1", "its grace is over"))
+
+    assert (drive.plan.epoch, drive.state.job) == (1, JobState.WAITING)

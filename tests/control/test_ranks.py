@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from spare.api import wire
 from spare.control.action import Connect, CreateGroup, DeleteGroup, ProbeAll, SendAssemble
 from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, LinkDown, Signal, Tick
 from spare.control.state import GroupState, JobState
@@ -267,3 +268,34 @@ def test_an_exception_of_one_rank_ends_the_job_when_nobody_has_died() -> None:
     assert drive.end is not None
     assert drive.end.code == 1
     assert "ValueError: bad shape (group 1, rank 3, step 3)" in drive.end.verdict
+
+
+def test_a_pod_that_shows_itself_after_its_sibling_could_not_be_started() -> None:
+    """Its incarnation has the number then, and what is missing of it is asked for again: nobody else would (F27)."""
+    drive = Drive(PODS)
+    drive.ready(0, 1, 2)
+    drive.do(AgentNotStarted(3, "refused by a webhook", 1))
+    before = len(drive.all(CreateGroup))
+
+    drive.do(drive.up(3, 0), after=0.1)
+
+    assert drive.all(CreateGroup)[before:] == [CreateGroup(3)]
+    drive.ready(3)
+    assert drive.plan.groups == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_a_rank_raised_is_not_judged_once_its_group_was_let_go(inside: bool) -> None:
+    """It is no member any more: its end tells, and neither the job nor its coordinator ends by it."""
+    drive = started(PODS)
+    drive.do(*(running for g in range(4) for running in drive.ranks(drive.running, g)))
+    drive.do(drive.say(wire.Leave, 1, grace=30.0, reason="SIGTERM"))
+    raised = drive.errored(1, rank=1, type="RuntimeError", text="gloo/x.cc: connection reset", inside=inside)
+    drive.do(raised, after=0.8 * PODS.settle)
+    drive.do(Tick(), after=0.4 * PODS.settle)
+    assert drive.state.groups[1].state is GroupState.LEFT
+
+    drive.do(Tick(), after=2.0)
+
+    assert drive.end is None
+    assert drive.plan.groups == (0, 2, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spare.api import wire
+from spare.api.checkpoint import Name, tag_of
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.api.spec import OnWipeOut
@@ -17,7 +18,8 @@ from spare.control.state import JobState
 from spare.coordinator.snapshot import snapshot_of
 from tests.control.drive import CONFIG, Drive, started
 
-SAVED = "epoch-00000001-abcdef01/step-0000000005"
+SAVED = str(Name(1, 5, tag_of(CONFIG.job)))
+OTHERS = str(Name(2, 90, tag_of("another/job")))
 
 
 def wiped_out(limit: int = 3) -> Drive:
@@ -120,3 +122,92 @@ def test_a_group_that_had_left_begins_again_with_the_others() -> None:
     assert sorted(a.group for a in drive.all(CreateGroup)[4:]) == [0, 1, 2, 3]
     after = decide(back.state, (Tick(),), drive.now + 2.0)
     assert {a.group for a in after.actions if isinstance(a, CreateGroup)} == {0, 1, 2, 3}
+
+
+def test_a_group_that_has_begun_again_often_has_not_died_often() -> None:
+    """Starts count until one of them has committed something: the fifth wipe-out is no crash loop."""
+    drive = wiped_out(limit=9)
+    for _ in range(6):
+        again(drive)
+        drive.do(*(drive.running(g) for g in range(4)))
+        drive.do(*(drive.committed(g, 8) for g in range(4)))
+        drive.do(*(drive.exited(g) for g in (0, 1, 2)), after=1.0)
+
+    assert (drive.end, drive.state.restarts) == (None, 7)
+
+
+def test_what_another_job_saves_on_the_same_path_is_no_history_of_this_one() -> None:
+    """It began later, from what this one had saved. Before a job's first plan whatever is there is gone on from."""
+    drive = wiped_out()
+    for _ in range(8):
+        drive.hear(3, after=1.0, phase="starting")
+    for g in (0, 1, 2):
+        drive.uids[g] = f"{drive.uids[g]}'"
+    seen = (OTHERS, SAVED)
+    drive.do(*(drive.up(g) for g in (0, 1, 2)), *(drive.hello(g, epoch=0, checkpoints=seen) for g in range(4)))
+    assert drive.plan.checkpoint == SAVED
+
+    fresh = Drive(drive.config)
+    fresh.do(*(fresh.up(g) for g in range(4)), *(fresh.hello(g, checkpoints=seen) for g in range(4)))
+    assert fresh.plan.checkpoint == OTHERS
+
+
+def test_f20_starts_that_are_far_apart_are_one_restart() -> None:
+    """F20: over two minutes; one plan, the newest checkpoint that anybody has found, and no second restart."""
+    drive = wiped_out()
+    newer, there = str(Name(1, 6, tag_of(CONFIG.job))), [3]
+    drive.do(drive.hello(3, epoch=0, checkpoints=(SAVED,)))
+    for group, found in ((0, (SAVED,)), (1, (newer, SAVED)), (2, (SAVED,))):
+        for _ in range(40):
+            drive.hear(*there, after=1.0, phase="starting")
+        assert drive.plan.epoch == 1
+        there.append(group)
+        drive.uids[group] = f"u{group}'"
+        drive.do(drive.up(group), drive.hello(group, epoch=0, checkpoints=found))
+
+    assert (drive.plan.checkpoint, drive.plan.groups) == (newer, (0, 1, 2, 3))
+    assert (drive.state.restarts, drive.state.step, len(drive.plans)) == (1, 6, 2)
+
+
+def test_f21_masked_losses_use_none_of_the_limit() -> None:
+    """F21: backoffLimit 2, fifty losses that are masked, and three wipe-outs: the third is one too many."""
+    drive = wiped_out(limit=2)
+    again(drive)
+    step = 8
+    for number in range(50):
+        group = number % 4
+        drive.do(*(drive.running(g) for g in range(4)))
+        drive.do(*(drive.committed(g, step) for g in range(4)))
+        drive.do(drive.exited(group), after=0.5)
+        others = drive.plan.groups
+        drive.do(*(drive.running(g) for g in others))
+        drive.do(*(drive.committed(g, step + 1) for g in others))
+        drive.do(Tick(), after=drive.config.backoff(1))
+        drive.uids[group] += "+"
+        drive.do(drive.up(group), drive.hello(group, epoch=0))
+        assert drive.plan.groups == (0, 1, 2, 3), number
+        step += 2
+    assert (drive.state.masked, drive.state.restarts, drive.end) == (50, 1, None)
+
+    for restarts in (2, 2):
+        drive.do(*(drive.running(g) for g in range(4)))
+        drive.do(*(drive.committed(g, step) for g in range(4)))
+        drive.do(*(drive.exited(g) for g in (0, 1, 2)), after=0.5)
+        assert drive.state.restarts == restarts
+        if drive.end is None:
+            again(drive)
+
+    assert drive.end is not None
+    assert "as often as runPolicy.backoffLimit (2) allows" in drive.end.verdict
+
+
+def test_a_checkpoint_that_is_told_of_again_is_no_second_one() -> None:
+    """An agent repeats it to whoever attaches: after a line that broke as after a coordinator that did."""
+    drive = started(checkpoint="/saved")
+    saved = {"name": SAVED, "seconds": 1.0, "staged": 0.1, "size": 10}
+    drive.do(drive.say(wire.Saved, 3, **saved))
+    at = drive.state.saved
+    drive.do(drive.say(wire.Saved, 3, **saved), after=60.0)
+
+    assert [a.reason for a in drive.all(Announce)].count("Checkpointed") == 1
+    assert drive.state.saved == at

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from spare.control.action import Announce, DeleteGroup
+from spare.control.action import Announce, CreateGroup, DeleteGroup
 from spare.control.signal import Tick
 from tests.control.drive import CONFIG, Drive, started
 
@@ -168,3 +169,48 @@ def test_an_agent_that_falls_silent_before_the_first_plan_is_started_again() -> 
     [told] = [a.text for a in drive.all(Announce) if a.reason == "PodsNotStarting"]
     assert "group 2 is started again: its agent was silent for 34.0 s" in told
     assert drive.state.masked == 0
+
+
+def test_who_is_stuck_in_the_last_commit_is_waited_for_by_those_that_are_done() -> None:
+    """There is no step after it: nobody else would ever notice."""
+    drive = started(hang_after=6.0)
+    drive.do(*(drive.committed(g, 10) for g in (0, 2, 3)), *(drive.done(g) for g in (0, 2, 3)))
+    waiting = [drive.alive(g, phase="done", step=10, still=7.0) for g in (0, 2, 3)]
+    drive.do(*waiting, drive.alive(1, phase="commit", step=9, still=8.0), Tick())
+
+    assert drive.plan.groups == (0, 2, 3)
+    assert "made no progress for 8.0 s in 'commit'" in drive.plan.reason
+
+
+def test_who_saves_the_last_step_for_long_is_not_stuck() -> None:
+    """It has committed, too, and says that it is done when its checkpoint is."""
+    drive = started(hang_after=6.0)
+    drive.do(*(drive.committed(g, 10) for g in range(4)), *(drive.done(g) for g in (0, 1, 2)))
+    for still in (7.0, 70.0, 700.0):
+        waiting = [drive.alive(g, phase="done", step=10, still=still) for g in (0, 1, 2)]
+        drive.do(*waiting, drive.alive(3, phase="compute", step=10, still=still), Tick(), after=1.0)
+
+    assert (drive.plan.epoch, drive.end) == (1, None)
+
+
+def test_a_script_that_hangs_before_it_is_ready_is_started_again_where_pods_may_take_for_ever() -> None:
+    """On a cluster nothing limits the wait for a pod; from when its agent runs, startTimeout does."""
+    drive = Drive(replace(CONFIG, start_timeout=math.inf, ready_timeout=60.0))
+    drive.ready(0, 1, 2)
+
+    def pass_by(seconds: int, *groups: int) -> None:
+        for _ in range(seconds):
+            drive.do(*(drive.alive(g, worker="none" if g == 3 else "running") for g in groups), Tick(), after=1.0)
+
+    pass_by(200, 0, 1, 2)
+    drive.do(drive.up(3))
+    pass_by(59, 0, 1, 2, 3)
+    assert drive.all(DeleteGroup) == []
+    pass_by(3, 0, 1, 2, 3)
+
+    assert drive.all(DeleteGroup) == [DeleteGroup(3, "u3")]
+    [told] = [a.text for a in drive.all(Announce) if a.reason == "PodsNotStarting"]
+    assert "group 3 is started again: its worker was not ready 61 s after its agent ran" in told
+    pass_by(3, 0, 1, 2)
+    assert drive.all(CreateGroup)[-1] == CreateGroup(3)
+    assert drive.end is None

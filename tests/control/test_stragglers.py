@@ -11,6 +11,7 @@ from spare.control.action import Announce
 from spare.control.signal import AgentGone, Tick
 from spare.planner import check
 from tests.control.drive import Drive, started
+from tests.control.test_resume import attach, back
 
 
 def step(drive: Drive, paces: Mapping[int, float], default: float = 0.1, seconds: float = 1.0) -> None:
@@ -163,3 +164,18 @@ def test_a_job_that_never_starts_has_its_deadline_too() -> None:
     decision = drive.do(Tick(), after=61.0)
 
     assert decision.state.exit_code == 7
+
+
+def test_a_coordinator_that_comes_back_leaves_shares_as_they_are() -> None:
+    """It has not seen the paces, and the plan says who was slow: nothing is evened out to be undone again (F29)."""
+    drive = started(slow_after=10.0, rebalance=True)
+    steps(drive, 40, {2: 0.2})
+    assert drive.plan.schedule.speed(2) == 50
+
+    again = back(drive)
+    attach(again, 0, 1, 2, 3, step=drive.state.step)
+    steps(again, 40, {2: 0.2})
+    assert again.plan.digest == drive.plan.digest
+    steps(again, 40, {})
+
+    assert again.plan.schedule.speeds == ()

@@ -8,6 +8,7 @@ import pytest
 
 from spare.api.exit_codes import ExitCode
 from spare.control.config import Config
+from spare.control.signal import Suspend
 from spare.coordinator.observe import Snapshot
 from tests.coordinator.fakes import World
 from tests.coordinator.virtual import run
@@ -83,4 +84,25 @@ def test_a_plan_that_cannot_be_written_down_is_told_to_nobody() -> None:
     assert final.exit_code == ExitCode.INTERRUPTED
     assert {plan.epoch for agent in world.everyone for plan in agent.plans} == {1}
     assert "plan 2 could not be written down" in world.said()[0]
+    assert world.closed
+
+
+def test_a_job_that_is_to_stop_ends_in_time_though_nothing_can_be_written_down() -> None:
+    """SIGTERM gives a grace; that a disk is full makes it no longer."""
+    world = Troubled("record", float("inf"), begin=1)
+
+    async def main() -> Snapshot:
+        coordinator = world.coordinator()
+        job = asyncio.create_task(coordinator.run())
+        await world.until(5)
+        world.agents[2].kill_worker()
+        await asyncio.sleep(10.0)
+        coordinator.emit(Suspend("SIGTERM received", 5.0))
+        async with asyncio.timeout(30.0):
+            return await job
+
+    final = run(main)
+
+    assert final.exit_code == ExitCode.STALLED
+    assert "SIGTERM received: groups 0-1,3 had not stopped" in final.verdict
     assert world.closed

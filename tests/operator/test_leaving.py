@@ -131,3 +131,31 @@ def test_a_suspended_job_has_no_pods_and_goes_on_later(tmp_path: Path, away: boo
             assert bed.status()["restarts"] == 0
 
     run(main)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_who_stops_while_no_operator_lives_is_not_lost_f23(tmp_path: Path, gone: bool) -> None:
+    """F23: the operator goes with the nodes; all groups stop, and their pods are over, or gone, when another comes."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed)
+            policy = bed.job()["spec"].get("runPolicy", {})
+            bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {**policy, "suspend": True}})
+            await bed.until(lambda: all(a.plan is not None and a.plan.halt for a in bed.agents.values()), "a halt")
+            await bed.kill(bed.operators[0][0])
+            for agent in bed.agents.values():
+                agent.exit_code = 0
+                agent.die("halted")
+            await asyncio.sleep(1.0)
+            for pod in bed.pods() if gone else []:
+                bed.api.remove("pods", NAMESPACE, pod["metadata"]["name"])
+            bed.operator()
+            await bed.until(lambda: bed.condition("Suspended")[0] == "True", "it is suspended", 60.0)
+            assert (bed.status()["masked"], bed.status()["restarts"]) == (0, 0)
+            assert bed.condition("Failed")[0] != "True"
+
+            bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {**policy, "suspend": False}})
+            await bed.until(lambda: bed.condition("Running")[0] == "True", "it trains again")
+
+    run(main)

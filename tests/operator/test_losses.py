@@ -44,9 +44,11 @@ def test_a_deleted_pod_is_masked_and_replaced_f28(tmp_path: Path) -> None:
         async with a_bed(tmp_path) as bed:
             await training(bed)
             kept = {b["metadata"]["name"]: b["metadata"]["uid"] for b in [*bed.pods(), *bed.api.all("secrets")]}
+            maps = [b["metadata"]["uid"] for b in bed.api.all("configmaps")]
             gone = name_of(bed, 2)
             bed.api.remove("pods", NAMESPACE, gone)
             await bed.until(lambda: back(bed), "it is back", 60.0)
+            assert [b["metadata"]["uid"] for b in bed.api.all("configmaps")] == maps
 
             status, after = bed.status(), {p["metadata"]["name"]: p["metadata"]["uid"] for p in bed.pods()}
             assert (status["masked"], status["epoch"], status["restarts"], status["depth"]) == (1, 3, 0, 1.0)

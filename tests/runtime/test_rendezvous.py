@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 def test_a_leader_that_never_comes_is_told(two: Peers) -> None:
-    """Whom, where, for how long, and the last error with its number."""
+    """F12, F16: whom, where, for how long, and the last error with its number."""
     nowhere = f"127.0.0.1:{free_port()}"
     alone = two.members[1]
     alone.call("meet", two.plan(1, epoch=7, leader=nowhere), 0.2, 30.0)
@@ -55,7 +55,7 @@ def test_members_that_never_come_are_named(three: Peers) -> None:
 
 
 def test_names_that_do_not_resolve_yet_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names of fresh pods take a while to be known; nobody gives up before the deadline."""
+    """F10: names of fresh pods take a while to be known; nobody gives up before the deadline."""
     store = StoreServer("127.0.0.1", TOKEN)
     lookups, known = [], socket.getaddrinfo
 
@@ -75,7 +75,7 @@ def test_names_that_do_not_resolve_yet_are_looked_up_again(monkeypatch: pytest.M
 
 
 def test_a_refused_connection_is_tried_again(two: Peers) -> None:
-    """The leader's port opens late: who dials it gets through as soon as it does."""
+    """F12: the leader's port opens late: who dials it gets through as soon as it does."""
     leader, other = two
     port = free_port()
     other.call("meet", two.plan(1, leader=f"127.0.0.1:{port}"), 30.0, 30.0)

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,12 @@ def job_file(
     return path
 
 
-def start(job: Path, *arguments: str, runs: Path | None = None) -> subprocess.Popen[str]:
-    """Start `spare run` without waiting for it. `runs`: where its folder goes; default: beside the job file."""
-    command = [str(SPARE), "run", str(job), "--json", "--runs", str(runs or job.parent / "runs"), *arguments]
+def start(job: Path, *arguments: str, runs: Path | None = None, under: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start `spare run` without waiting for it.
+
+    `runs`: where its folder goes; default: beside the job file. `under`: a command that runs the one behind it.
+    """
+    command = [*under, str(SPARE), "run", str(job), "--json", "--runs", str(runs or job.parent / "runs"), *arguments]
     environment = {**os.environ, "SPARE_DIGESTS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     STARTED.append(process)

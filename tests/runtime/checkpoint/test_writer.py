@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from spare.api.checkpoint import Manifest, Name, Terms
+from spare.api.checkpoint import Manifest, Name, Terms, tag_of
 from spare_runtime.checkpoint import tensors
+from spare_runtime.checkpoint.claim import KEPT, PathTaken, hold
 from spare_runtime.checkpoint.folder import Folder
 from spare_runtime.checkpoint.writer import Failed, Saved, Writer
 
@@ -109,3 +111,44 @@ def test_a_path_that_is_no_folder_is_told(tmp_path: Path) -> None:
 
     assert isinstance(done, Failed)
     assert "Not a directory" in done.error
+
+
+def of(job: str, origin: int, step: int) -> Manifest:
+    """Of one of two jobs on one path."""
+    return Manifest(str(Name(origin, step, tag_of(job))), job, origin, None, TERMS, 4 * step, {}, 1)
+
+
+def test_a_job_that_began_later_on_the_same_path_fences_the_first_off(tmp_path: Path) -> None:
+    """The first is told by whom, and leaves nothing; also once it has begun again, with a later epoch than the other's.
+    What the other saves is not touched."""
+    first, second = (Writer(Folder(tmp_path), 1, uid, lambda _: None) for uid in ("a", "b"))
+    assert isinstance(first.save(a_state(), of("team/one/1", 1, 10), 60.0), Saved)
+    assert isinstance(second.save(a_state(), of("team/two/2", 2, 12), 60.0), Saved)
+
+    for refused in (first.save(a_state(), of("team/one/1", *at), 60.0) for at in ((1, 20), (7, 30))):
+        assert isinstance(refused, Failed)
+        assert f"job team/two/2 has begun to save in {tmp_path} since job team/one/1 did" in refused.error
+    assert isinstance(second.save(a_state(), of("team/two/2", 2, 14), 60.0), Saved)
+
+    assert Folder(tmp_path).complete() == [Name(2, 14, tag_of("team/two/2"))]
+    assert not list(tmp_path.rglob(".writing-*"))
+
+
+def test_of_two_jobs_that_begin_at_one_moment_one_holds_the_path(tmp_path: Path) -> None:
+    """Neither saw the other before it claimed the path: both know the same one of them afterwards."""
+    tags = sorted(tag_of(f"team/{name}/1") for name in "ab")
+    for tag in tags:
+        (tmp_path / f".claim-00000003-{tag}").write_text(tag)
+
+    hold(tmp_path, tags[1], "the one")
+    with pytest.raises(PathTaken, match=f"job {tags[1]} has begun"):
+        hold(tmp_path, tags[0], "the other")
+
+
+def test_claims_of_jobs_that_are_long_over_are_cleared_away(tmp_path: Path) -> None:
+    """Each run of a job leaves one, and one only."""
+    for number in range(KEPT + 10):
+        hold(tmp_path, f"{number:08x}", f"job {number}")
+        hold(tmp_path, f"{number:08x}", f"job {number}")
+
+    assert len(list(tmp_path.iterdir())) == KEPT
