@@ -32,7 +32,7 @@ def ladder(steps: int, runs: int, seed: int, workers: int, progress: Progress | 
             Case("+ Golomb placement", setting, Plan("whole", r, {"placement": "Golomb"}), 1),
             Case("+ micro-batches", setting, Plan("micro", r), 1),
             Case(MICRO, setting, Plan("micro", 5), runs),
-            *(Case(MICRO, setting, Plan("micro", other), 1) for other in CURVE[n]),
+            *(Case(MICRO, setting, Plan("micro", other), runs) for other in CURVE[n]),
             Case(REJOIN, rejoin, Plan("micro", 5), runs),
             Case("+ drain notices for half of the losses", replace(rejoin, announced=0.5), Plan("micro", 5), 1),
             Case("+ fetch instead of restart, r = 3", rejoin, Plan("micro", 3, {"fetch": True}), 1),
