@@ -31,6 +31,7 @@ dist: Any = torch.distributed  # its stubs know little of what its C++ part expo
 _POLL_FIRST, _POLL_GROWTH, _POLL_LONGEST = 0.0005, 1.3, 0.02
 _DIAL_TIMEOUT, _DIAL_LONGEST = 2.0, 1.0
 _CUT_EVERY, _CUT_FOR = 0.002, 60.0
+_LOOK_EVERY = timedelta(seconds=0.1)
 
 
 def pauses() -> Iterator[float]:
@@ -281,7 +282,7 @@ class Meeting:
             if self._unsent is not None:
                 raise self._unsent
             while self._work:
-                self._work.pop(0).wait()
+                self._end(self._work.pop(0))
 
     def barrier(self, entered: Callable[[], None]) -> None:
         """Pass only when every member has come here. `entered` is called while it is under way."""
@@ -291,7 +292,7 @@ class Meeting:
             options.timeout = timedelta(seconds=self._timeout)
             work = group.barrier(options)
             entered()
-            work.wait()
+            self._end(work)
 
     def broadcast(self, tensors: list[Tensor], source: int) -> None:
         """Give all members the tensors of the group `source`, in place."""
@@ -300,16 +301,30 @@ class Meeting:
             options = dist.BroadcastOptions()
             options.rootRank, options.rootTensor = self.members.index(source), 0
             options.timeout = timedelta(seconds=self._timeout)
-            for w in [group.broadcast([tensor], options) for tensor in tensors]:
-                w.wait()
+            for work in [group.broadcast([tensor], options) for tensor in tensors]:
+                self._end(work)
+
+    def _end(self, work: Any) -> None:
+        """Wait for an operation, but not longer than until it is not wanted any more.
+
+        Gloo (torch 2.13) may lose a send whose connection ends in the same moment, and waits for it until its timeout.
+        """
+        while not work.is_completed():
+            if self.interrupted.is_set():
+                raise RuntimeError("it was interrupted")
+            with contextlib.suppress(RuntimeError):  # so long it takes, or it has failed: told below
+                work.wait(_LOOK_EVERY)
+        work.wait()
 
     def drop(self) -> None:
         """Leave: cut the connections, so that every peer learns of it at once, and let go of the group."""
         self._dropped = True
         self.interrupted.set()
         self._cut()
-        self._group = None
+        left = [self._group, *self._work]
+        self._group = self._store = None
         self._work.clear()
-        self._store = None
+        # Its end waits for what is under way: see `_end`. What is written there meanwhile is nobody's (buffers).
+        threading.Thread(target=left.clear, name="spare-drop", daemon=True).start()
         for client in tuple(self._clients):
             client.close()
