@@ -2,7 +2,8 @@
 
 Others' clocks are not trusted: a lease counts as abandoned once *we* have seen it unchanged for its whole duration. Our
 own leadership counts as over a good while earlier, counted from before the last renewal was sent, on a clock that also
-runs while this process is stopped. Between the two nobody works; never do two.
+runs while this process is stopped. Between the two nobody works; never do two. A lease that is deleted counts as one
+that stands still: whoever held it has time to make it again, or to stop.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from spare_operator.cluster import LEASES, ApiError, Body, Cluster, Conflict, Exists, NotFound
 
 logger = logging.getLogger(__name__)
+
+_ORIGIN: Final = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+"""A lease that is made counts from the seconds since then, and not from 1: agents refuse a number below one that they
+have seen, and that may be of a lease that was deleted, or has another name or namespace. It fits the API's 32 bits."""
+_ABSENT: Final = "absent"
+"""In place of a resourceVersion."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +50,16 @@ class Lease:
         identity: str,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """`identity`: who we are, unique among all processes that ever were. `cluster` must let us write always."""
         self._cluster = cluster
         self._namespace, self._name, self.identity = namespace, name, identity
         self._timing = timing or Timing()
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._renewed = float("-inf")
         self._seen: tuple[str, float] = ("", float("inf"))
-        """resourceVersion of another's lease, and since when it has been that."""
+        """resourceVersion of the lease, or that it is not there, and since when we have seen it so."""
         self.answered = False
         """Whether the API server has ever answered us."""
         self.term = 0
@@ -111,34 +120,43 @@ class Lease:
         return got
 
     async def _take(self, now: float) -> bool:
-        try:
-            body = await self._cluster.get(LEASES, self._namespace, self._name)
-        except NotFound:
-            fresh = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": self._spec({})}
+        while True:  # what was changed while we wrote is read again: it may be our own write, whose answer was lost
             try:
-                await self._cluster.create(LEASES, self._namespace, fresh)
-            except Exists:
+                body = await self._cluster.get(LEASES, self._namespace, self._name)
+                there, free = body.get("spec") or {}, self._abandoned(body, now)
+            except NotFound:
+                body = {"metadata": {"name": self._name, "namespace": self._namespace}}
+                there, free = self._before_the_first(), self._deleted_long_ago(now)
+            if not (free or there.get("holderIdentity") == self.identity):
                 return False
-            self.term = fresh["spec"]["leaseTransitions"]
+            body["spec"] = self._spec(there)
+            try:
+                if body["metadata"].get("resourceVersion"):
+                    await self._cluster.replace(LEASES, body)
+                else:
+                    await self._cluster.create(LEASES, self._namespace, body)
+            except (Conflict, Exists, NotFound):
+                continue
+            self.term = body["spec"]["leaseTransitions"]
             return True
-        spec = body.setdefault("spec", {})
-        if spec.get("holderIdentity") != self.identity and not self._abandoned(body, now):
-            return False
-        body["spec"] = self._spec(spec)
-        try:
-            await self._cluster.replace(LEASES, body)
-        except (Conflict, NotFound):
-            return False  # somebody was faster
-        self.term = body["spec"]["leaseTransitions"]
-        return True
+
+    def _before_the_first(self) -> Body:
+        return {"leaseTransitions": max(self.term, int(self._wall() - _ORIGIN), 1) - 1}
+
+    def _deleted_long_ago(self, now: float) -> bool:
+        """Whether nobody can hold what is not there: at once where we hold it ourselves, or have never seen another."""
+        return self.held or not self._seen[0] or self._still_for(_ABSENT, now) >= self._timing.duration
 
     def _abandoned(self, body: Body, now: float) -> bool:
-        version, spec = body["metadata"]["resourceVersion"], body["spec"]
+        spec, still = body.get("spec") or {}, self._still_for(body["metadata"]["resourceVersion"], now)
         if not spec.get("holderIdentity"):
             return True
+        return still >= float(spec.get("leaseDurationSeconds") or self._timing.duration)
+
+    def _still_for(self, version: str, now: float) -> float:
         if version != self._seen[0]:
             self._seen = (version, now)
-        return now - self._seen[1] >= float(spec.get("leaseDurationSeconds") or self._timing.duration)
+        return now - self._seen[1]
 
     def _spec(self, old: Body) -> Body:
         ours = old.get("holderIdentity") == self.identity

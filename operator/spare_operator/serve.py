@@ -63,7 +63,7 @@ class Operator:
         self._settings, self._api, self._stopped = settings, api, stopped
         identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self.lease = Lease(
-            Cluster(api), settings.lease_namespace, settings.lease_name, identity, settings.timing, clock
+            Cluster(api), settings.lease_namespace, settings.lease_name, identity, settings.timing, clock, wall
         )
         self.jobs: Jobs | None = None
         """While it leads."""
@@ -77,7 +77,10 @@ class Operator:
         stop, acquire = loop.create_task(self._stopped.wait()), loop.create_task(self.lease.acquire())
         try:
             await asyncio.wait({stop, acquire}, return_when=asyncio.FIRST_COMPLETED)
-            return await self._lead() if acquire.done() else 0
+            if not acquire.done():
+                return 0
+            acquire.result()
+            return await self._lead()
         finally:
             for task in (stop, acquire):
                 task.cancel()

@@ -241,7 +241,7 @@ class Agent:
                 self._up.close()  # the newest to attach with the token is the coordinator
             self._up, self.term = writer, first.term
             self._welcome()
-            while line := await reader.readline():
+            while (line := await reader.readline()) and self._up is writer:  # who was followed gives no orders any more
                 self._take(line)
         except (wire.Refused, TimeoutError, ValueError) as error:
             self._say(f"connection refused: {error or 'nothing was said'}")

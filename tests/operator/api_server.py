@@ -44,6 +44,8 @@ class Fault:
     message: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     times: int = 1
+    done: bool = False
+    """What was asked for is done all the same: it is the answer that is lost."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,11 @@ class ApiServer:
 
     # --- for tests ------------------------------------------------------------------------------------------------
 
-    def fail(self, method: str, path: str, status: int, message: str = "", *, times: int = 1, **headers: str) -> Fault:
-        """Answer the next requests whose path matches with an error."""
-        fault = Fault(method, path, status, message, {k.replace("_", "-"): v for k, v in headers.items()}, times)
+    def fail(
+        self, method: str, path: str, status: int, message: str = "", *, times: int = 1, done: bool = False, **more: str
+    ) -> Fault:
+        """Answer the next requests whose path matches with an error; `more`: headers of the answer."""
+        fault = Fault(method, path, status, message, {k.replace("_", "-"): v for k, v in more.items()}, times, done)
         self.faults.append(fault)
         return fault
 
@@ -190,20 +194,23 @@ class ApiServer:
         path = request.path
         if request.query.get("watch"):
             return await self._watch(request)
-        status, body, headers = self._faulty(request.method, path)
-        if not status:
+        fault = self._fault(request.method, path)
+        headers: dict[str, str] = {}
+        if fault is None or fault.done:
             text = await request.text()
             status, body = self._answer(request.method, path, request.query, json.loads(text) if text else None)
+        if fault is not None:
+            status, body, headers = fault.status, _status(fault.status, fault.message), fault.headers
         loop = asyncio.get_running_loop()
         self.calls.append(Call(loop.time(), request.method, path, status))
         return web.json_response(body, status=status, headers=headers)
 
-    def _faulty(self, method: str, path: str) -> tuple[int, Body, dict[str, str]]:
+    def _fault(self, method: str, path: str) -> Fault | None:
         for fault in self.faults:
             if fault.times > 0 and fault.method == method and re.search(fault.path, path):
                 fault.times -= 1
-                return fault.status, _status(fault.status, fault.message), fault.headers
-        return 0, {}, {}
+                return fault
+        return None
 
     def _answer(self, method: str, path: str, query: Any, body: Body | None) -> tuple[int, Body]:
         if (found := _discovery(path)) is not None:

@@ -172,6 +172,24 @@ def test_the_newest_coordinator_wins(stage: Stage) -> None:
     assert second.next(wire.Alive, lambda a: a.nonce == 5)
 
 
+def test_what_a_former_coordinator_sent_late_is_no_order(stage: Stage) -> None:
+    """F63: its stop lies in the agent's buffer when the newer one's attach is read; the agent goes on."""
+    first, second = stage.ready(), stage.line()
+    stage.process.send_signal(signal.SIGSTOP)
+    try:
+        second.attach()
+        time.sleep(0.1)
+        first.send(wire.Stop(**ME, reason="a former leader's"))
+        time.sleep(0.1)
+    finally:
+        stage.process.send_signal(signal.SIGCONT)
+    second.send(wire.Probe(**ME, nonce=7))
+
+    assert second.next(wire.Alive, lambda a: a.nonce == 7)
+    assert stage.process.poll() is None
+    assert "a former leader's" not in stage.stderr()
+
+
 def test_a_worker_that_comes_late_gets_the_plan_that_is_there(tmp_path: Path) -> None:
     """The plan was pushed before the worker had said hello."""
     gate = tmp_path / "gate"

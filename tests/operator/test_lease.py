@@ -1,0 +1,116 @@
+"""The Lease when things go wrong with it: answers that are lost, and somebody who deletes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from kubernetes_asyncio import client
+
+from spare_operator.cluster import Cluster
+from spare_operator.lease import Lease
+from spare_operator.serve import api_client
+from tests.operator.api_server import ApiServer
+from tests.operator.bed import NAMESPACE, a_bed
+from tests.operator.loop import run
+from tests.operator.test_losses import training
+
+TODAY = 1_770_000_000.0
+
+
+def leasing(test: Callable[[ApiServer, Callable[[str], Lease]], Awaitable[None]]) -> None:
+    """Run a test with a server, and with a way to make candidates by their names."""
+
+    async def main() -> None:
+        api, loop = ApiServer(), asyncio.get_running_loop()
+        await api.open()
+        cluster = api_client(client.Configuration(host=api.address))
+
+        def wall() -> float:
+            return TODAY + loop.time()
+
+        def candidate(name: str) -> Lease:
+            return Lease(Cluster(cluster), NAMESPACE, "lead", name, clock=loop.time, wall=wall)
+
+        try:
+            await test(api, candidate)
+        finally:
+            await cluster.close()
+            await api.close()
+
+    run(main)
+
+
+def test_a_renewal_whose_answer_was_lost_costs_no_leadership(tmp_path: Path) -> None:
+    """It is tried again, and finds its own write in its way; the operator works on."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed)
+            leader, process, _ = bed.operators[0]
+            bed.api.fail("PUT", "/leases/", 500, done=True, times=3)
+            await asyncio.sleep(30.0)
+
+            assert leader.lease.held
+            assert not process.done()
+            assert leader.lease.term == 1
+
+    run(main)
+
+
+def test_a_lease_that_was_taken_or_made_in_silence_is_held() -> None:
+    """The answer to the first write is lost, too: whoever made it holds it at once, under its number."""
+
+    async def test(api: ApiServer, candidate: Callable[[str], Lease]) -> None:
+        api.fail("POST", "/leases$", 500, done=True)
+        first, second = candidate("first"), candidate("second")
+        assert await first._attempt()
+        await first.release()
+        api.fail("PUT", "/leases/", 500, done=True)
+        assert await second._attempt()
+
+        assert (first.held, second.held, second.term) == (False, True, first.term + 1)
+
+    leasing(test)
+
+
+def test_the_number_grows_though_the_lease_was_deleted() -> None:
+    """Agents refuse a number below one that they know: a lease made anew, or another one, must begin above it."""
+
+    async def test(api: ApiServer, candidate: Callable[[str], Lease]) -> None:
+        former = candidate("former")
+        assert await former._attempt()
+        await asyncio.sleep(60.0)
+        api.remove("leases", NAMESPACE, "lead")
+        later = candidate("later")
+        assert await later._attempt()
+
+        assert 0 < former.term < later.term < 2**31
+        assert api.get("leases", NAMESPACE, "lead")["spec"]["leaseTransitions"] == later.term
+
+    leasing(test)
+
+
+def test_a_deleted_lease_is_its_holder_s_to_make_again() -> None:
+    """Who waits for it waits on, as long as for one that stands still; never do two work."""
+
+    async def test(api: ApiServer, candidate: Callable[[str], Lease]) -> None:
+        holder, other = candidate("holder"), candidate("other")
+        assert await holder._attempt()
+        assert not await other._attempt()
+        api.remove("leases", NAMESPACE, "lead")
+        assert not await other._attempt()
+        assert await holder._attempt()
+        assert not await other._attempt()
+        assert (holder.held, other.held) == (True, False)
+
+        api.remove("leases", NAMESPACE, "lead")
+        began = asyncio.get_running_loop().time()
+        while not await other._attempt():  # noqa: ASYNC110  # that is what a candidate does
+            await asyncio.sleep(1.0)
+        assert not holder.held
+        assert asyncio.get_running_loop().time() - began >= 15.0
+        assert other.term > holder.term
+
+    leasing(test)
