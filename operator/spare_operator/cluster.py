@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -166,7 +167,7 @@ class Cluster:
         """
         options: Body = {"preconditions": {"uid": uid}}
         if grace is not None:
-            options["gracePeriodSeconds"] = int(grace)
+            options["gracePeriodSeconds"] = math.ceil(grace)  # 0 would kill at once
         meta = {"name": pod, "namespace": namespace}
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, "deleteOptions": options}
         await self._call("POST", PODS.path(namespace, pod, "eviction"), body)
@@ -210,7 +211,10 @@ class Cluster:
         except (aiohttp.ClientError, OSError) as failure:
             return ApiError(0, "", f"{method} {path}: {failure or type(failure).__name__}"), 0.0
         if response.status < 300:
-            answer: Body = json.loads(text)
+            try:
+                answer: Body = json.loads(text)
+            except ValueError:  # such as a proxy's own page
+                return ApiError(response.status, "", f"{method} {path}: no JSON, but {text[:100]!r}"), 0.0
             return answer, 0.0
         error = _error(response.status, text)
         if response.status == 429 or response.status >= 500:

@@ -15,7 +15,7 @@ from kubernetes_asyncio import client, config
 
 from spare.cli.access import Access
 from spare_operator import names
-from spare_operator.cluster import CONFIG_MAPS, EVENTS, JOBS, ApiError, Body, Cluster, NotFound
+from spare_operator.cluster import CONFIG_MAPS, EVENTS, JOBS, PODS, ApiError, Body, Cluster, NotFound
 
 PATIENCE: Final = 5.0
 """Seconds for which a call is tried again: somebody waits."""
@@ -41,12 +41,18 @@ class Place:
         except NotFound as error:
             raise click.UsageError(f"no SPAReJob {self.job!r} in namespace {self.namespace!r}: {error.text}") from error
 
-    async def plan(self) -> Body | None:
-        """The ConfigMap with its newest plan; None before the first."""
+    async def plan(self, uid: str) -> Body | None:
+        """The ConfigMap with the newest plan of the job with this uid; None before the first."""
         try:
-            return await self.cluster.get(CONFIG_MAPS, self.namespace, names.plan_map(self.job))
+            found = await self.cluster.get(CONFIG_MAPS, self.namespace, names.plan_map(self.job))
         except NotFound:
             return None
+        ours = (found["metadata"].get("labels") or {}).get(names.JOB_UID) == uid
+        return found if ours else None  # of an earlier job of that name, on its way out
+
+    async def pods(self, uid: str) -> list[Body]:
+        """All pods of the job with this uid."""
+        return await self.cluster.list(PODS, self.namespace, {names.JOB_UID: uid})
 
     async def events(self, uid: str) -> list[Body]:
         """Events about the job with this uid, oldest first."""
@@ -66,7 +72,7 @@ def on(access: Access, job: str, work: Callable[[Place], Coroutine[Any, Any, int
 
     Raises:
         click.UsageError: no cluster is named, or what is named is not there.
-        click.ClickException: the cluster refused, or does not answer.
+        click.ClickException: the cluster refused, does not answer, or has a job that cannot be read.
     """
 
     async def main() -> int:
@@ -77,6 +83,8 @@ def on(access: Access, job: str, work: Callable[[Place], Coroutine[Any, Any, int
         return asyncio.run(main())
     except ApiError as error:
         raise click.ClickException(f"the cluster says: {error}") from error
+    except ValueError as error:  # its spec, its status or its plan
+        raise click.ClickException(f"{job}: what stands in the cluster cannot be read here: {error}") from error
 
 
 @asynccontextmanager

@@ -8,7 +8,8 @@ from typing import Final
 import click
 
 from spare.api.exit_codes import ExitCode
-from spare.api.reasons import EventReason
+from spare.api.reasons import ConditionType, EventReason
+from spare.api.status import Status
 from spare.cli.cluster import Place
 from spare.control.record import read_document
 from spare.coordinator.actor import PLAN_DOCUMENT
@@ -54,7 +55,7 @@ async def evict(place: Place, group: int, grace: float | None) -> int:
 
 async def _labels(place: Place, uid: str, group: int) -> dict[str, str]:
     """Those of the pods that are the group now: a spare that took its place has no number of a group."""
-    plan_map = await place.plan()
+    plan_map = await place.plan(uid)
     if plan_map is not None:
         member = read_document(plan_map["data"][PLAN_DOCUMENT])[0].by_group.get(group)
         if member is not None:
@@ -75,6 +76,10 @@ async def _follow(place: Place, uid: str, group: int, told: set[str], seconds: f
             click.echo(event["message"], err=bool(code))
             if code is not None:
                 return int(code)
+        status = Status.model_validate((await place.read()).get("status") or {})
+        if status.final:
+            click.echo(f"the job has ended meanwhile: {status.state}")
+            return int(ExitCode.COMPLETE if status.state is ConditionType.COMPLETE else ExitCode.USER_ERROR)
         await asyncio.sleep(LOOK)
     raise click.ClickException(
         f"nothing was heard of group {group} for {seconds:.0f} s after its eviction: does an operator run?"

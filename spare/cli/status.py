@@ -17,8 +17,6 @@ from spare.cli.access import Access, on_a_cluster
 from spare.cli.cluster import Place, on
 from spare.cli.live import BAR, COLOURS
 from spare.cli.report import EventReport, GroupReport, JobReport, event_report, report
-from spare_operator import names
-from spare_operator.cluster import PODS
 
 EVENTS = 8
 """So many of the newest are shown with the status."""
@@ -74,9 +72,7 @@ async def look(place: Place) -> JobReport:
     """Read all that is to be shown of a job."""
     job = await place.read()
     uid = job["metadata"]["uid"]
-    plan_map = await place.plan()
-    pods = await place.cluster.list(PODS, place.namespace, {names.JOB_UID: uid})
-    return report(job, plan_map, pods, await place.events(uid))
+    return report(job, await place.plan(uid), await place.pods(uid), await place.events(uid))
 
 
 def show(job: JobReport, console: Console, now: datetime) -> None:

@@ -59,12 +59,16 @@ async def _until(place: Place, suspended: bool, seconds: float) -> int:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
-        status = Status.model_validate((await place.read()).get("status") or {})
-        if status.final or (status.state is ConditionType.SUSPENDED if suspended else _trains(status)):
+        job = await place.read()
+        status = Status.model_validate(job.get("status") or {})
+        left = len(await place.pods(job["metadata"]["uid"])) if suspended else 0
+        there = status.state is ConditionType.SUSPENDED and not left if suspended else _trains(status)
+        if status.final or there:
             click.echo(f"{place.job} is {status.state}, step {status.step or 0}")
             return 0 if not status.final or status.state is ConditionType.COMPLETE else int(ExitCode.USER_ERROR)
         if loop.time() > deadline:
             text = "; ".join(f"{c.type}={c.status} {c.reason}: {c.message}" for c in status.conditions)
+            text += f"; {left} pods are left" if left else ""
             raise click.ClickException(f"{place.job} is not there after {seconds:g} s: {text or 'no status'}")
         await asyncio.sleep(LOOK)
 

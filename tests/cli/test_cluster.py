@@ -73,7 +73,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
     members = (Member(0, "u0", 1), Member(1, "u1", 1), Member(2, "s1", 2))  # whose place a spare has taken
     plan = Plan(f"team/job/{uid}", 2, 2, members, 0, ("127.0.0.1:1",), schedule, "group 3 lost")
     text = document(plan, Kept(masked=1, joining=(2,), checkpoints=(CHECKPOINT,)))
-    made.api.put("configmaps", {"metadata": {"name": "job-plan", "namespace": NAMESPACE}, "data": {"plan.json": text}})
+    meta = {"name": "job-plan", "namespace": NAMESPACE, "labels": {names.JOB_UID: uid}}
+    made.api.put("configmaps", {"metadata": meta, "data": {"plan.json": text}})
     for group in range(4):
         made.api.put("pods", pod(uid, group))
     for number, incarnation in enumerate(("s0", "s1")):
@@ -153,6 +154,29 @@ def test_status_of_a_job_that_nobody_has_taken_up(served: Served) -> None:
     assert {each["state"] for each in found["groups"]} == {"lost"}
 
 
+def test_the_plan_of_a_former_job_is_not_shown(served: Served) -> None:
+    """Deleted and made anew: what is left of the former says nothing of this one."""
+    served.api.patch("configmaps", NAMESPACE, "job-plan", metadata={"labels": {names.JOB_UID: "former"}})
+    found = json.loads(served.spare("status", "job", "-o", "json").output)
+
+    assert {(each["load"], tuple(each["stack"])) for each in found["groups"]} == {(0, ())}
+    assert found["checkpoint"] is None
+
+
+@pytest.mark.parametrize("what", ["spec", "plan"])
+def test_what_cannot_be_read_is_said_and_no_traceback(served: Served, what: str) -> None:
+    """A job that another version let in, and a plan that somebody has edited."""
+    if what == "spec":
+        served.api.patch("sparejobs", NAMESPACE, "job", spec={"redundancy": 9})
+    else:
+        served.api.patch("configmaps", NAMESPACE, "job-plan", data={"plan.json": "{"})
+    result = served.spare("status", "job")
+
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit)
+    assert "job: what stands in the cluster cannot be read here:" in result.output
+    assert what == "plan" or "spec.redundancy must be auto or at most spec.groups (4)" in result.output
+
+
 def test_events_are_those_of_this_job(served: Served) -> None:
     """Oldest first; none of an earlier job of that name."""
     text = served.spare("events", "job").output
@@ -183,6 +207,20 @@ def test_drain_evicts_the_group_s_pods_and_says_what_came_of_it(served: Served, 
     assert "pod job-g1-p0-u1 is evicted" in result.output
     assert result.output.splitlines()[-1] == "that is what came of it"
     assert [call.path for call in served.api.writes()] == [f"/api/v1/namespaces/{NAMESPACE}/pods/job-g1-p0-u1/eviction"]
+
+
+def test_drain_ends_with_the_job(served: Served) -> None:
+    """The job completes before the group has left: nothing more will be heard of it."""
+
+    def evicted(kind: str, key: tuple[str, str, str], body: Body) -> None:
+        if key[0] == "pods" and body["metadata"].get("deletionTimestamp"):
+            served.api.patch("sparejobs", NAMESPACE, "job", status={"conditions": [condition("Complete", "C", "")]})
+
+    served.api.watchers.append(evicted)
+    result = served.spare("drain", "job", "1")
+
+    assert result.exit_code == 0
+    assert "the job has ended meanwhile: Complete" in result.output
 
 
 @pytest.mark.parametrize(
@@ -231,6 +269,11 @@ def test_suspend_and_resume_change_that_field_alone(served: Served) -> None:
             "conditions": [condition("Suspended", "Suspended", ""), condition("Running", "Suspended", "", "False")]
         },
     )
+    early = served.spare("suspend", "job", "--wait", "0.1")
+    assert early.exit_code == 1
+    assert "Suspended=True Suspended: ; Running=False Suspended: ; 6 pods are left" in early.output
+    for each in served.api.all("pods"):
+        served.api.remove("pods", NAMESPACE, each["metadata"]["name"])
     waited = served.spare("suspend", "job", "--wait", "5")
     assert (waited.exit_code, waited.output.splitlines()[-1]) == (0, "job is Suspended, step 41")
     assert served.spare("resume", "job").exit_code == 0
