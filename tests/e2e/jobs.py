@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
-from tests.e2e.kubectl import Body, Namespace, wait_for
+from tests.e2e.kubectl import Body, CallFailed, Namespace, wait_for
 
 START = 240.0
 """Seconds in which a job must train: its pods import PyTorch, all at once, on what may be two cores."""
@@ -127,11 +126,17 @@ def suspend(namespace: Namespace, job: str, value: bool) -> None:
     namespace.kubectl("patch", "spj", job, "--type=merge", "-p", change)
 
 
-KILL_WORKERS = (
-    "import os, pathlib, signal, time\n"
-    "places = pathlib.Path('/proc').glob('[0-9]*')\n"
-    "workers = [int(p.name) for p in places if (p / 'stat').read_text().rpartition(')')[2].split()[1] == '1']\n"
+WORKERS = (
+    "import pathlib\n"
+    "def kin(place):\n"
+    "    try: return (place / 'stat').read_text().rpartition(')')[2].split()[:2]\n"
+    "    except OSError: return ['X', '']\n"
+    "found = [(int(p.name), kin(p)) for p in pathlib.Path('/proc').glob('[0-9]*')]\n"
+    "workers = [process for process, (state, parent) in found if parent == '1' and state not in 'ZX']\n"
     "print(*workers, flush=True)\n"
+)
+KILL_WORKERS = WORKERS + (
+    "import os, signal, time\n"
     "if os.fork() == 0:\n"
     "    for descriptor in (0, 1, 2): os.close(descriptor)\n"
     "    time.sleep(0.5)\n"
@@ -161,9 +166,22 @@ def kill_group(namespace: Namespace, job: str, group: int) -> str:
     """Have a group end at once, and its pods go; the name of one of these."""
     names = [pod["metadata"]["name"] for pod in pods_of(namespace, job, group)]
     kill_workers(namespace, job, group)
-    time.sleep(1.0)
+    wait_for(
+        f"the workers of group {group} to end",
+        lambda: not any(_works(namespace, name) for name in names),
+        30.0,
+        lambda: told(namespace, job),
+    )
     _delete(namespace, names)  # the operator may have been faster
     return str(names[0])
+
+
+def _works(namespace: Namespace, pod: str) -> bool:
+    """Whether workers live in a pod; none do where nothing can be run any more."""
+    try:
+        return bool(namespace.kubectl("exec", pod, "--", "python", "-c", WORKERS).split())
+    except CallFailed:
+        return False
 
 
 def _delete(namespace: Namespace, names: list[str]) -> None:

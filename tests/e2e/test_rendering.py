@@ -122,7 +122,9 @@ def test_every_switch_switches() -> None:
     ("value", "said"),
     [
         ("replica=1", "replica"),
-        ("watch.server=soon", "want number"),
+        ("watch.server=soon", "want integer"),
+        ("watch.server=1.5", "watch"),
+        (r"podLabels.app\.kubernetes\.io/name=mine", "podLabels cannot set app.kubernetes.io/name"),
         ("watch.client=60", "watch.client must be longer than watch.server"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
     ],
