@@ -50,7 +50,7 @@ def status_of(
         wall: seconds since 1970 when the state's clock showed 0.
         moved: micro-batches that survivors exchanged for the newest plan that answers a failure.
         waits: (reason, message) for which groups are not there, where the backend knows one.
-        end: the reason for which the job has ended, where its exit code does not tell.
+        end: the reason for which the job has ended, where somebody but its control said so.
     """
     plan = state.plan
     changes: dict[str, object] = {
@@ -160,7 +160,8 @@ def _judged(
         return None, EventReason.SUSPENDED, state.verdict, False
     if state.ended:
         kind = ConditionType.COMPLETE if state.job is JobState.COMPLETE else ConditionType.FAILED
-        return kind, end or _ENDS.get(state.exit_code or 0, EventReason.INTERRUPTED), state.verdict, False
+        told = end or state.end or _ENDS.get(state.exit_code or 0, EventReason.INTERRUPTED)
+        return kind, told, state.verdict, False
     plan = state.plan
     if plan is None or state.restarting is not None or not _trains(state, before, plan):
         reason, message = waits or (EventReason.POD_CREATED, _starting(state))

@@ -9,12 +9,12 @@ lost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from spare.api import wire
 from spare.api.reasons import EventReason
 from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, DrainGroup, Report, Signal
 from spare.coordinator.backend import Emit
@@ -22,15 +22,15 @@ from spare_operator import names
 from spare_operator.cluster import PODS, ApiError, Body, Cluster, Conflict, NotFound, NotLeading
 from spare_operator.nodes import Nodes
 from spare_operator.pod import Pods
-from spare_operator.seen import Seen, read_pod
-from spare_operator.start import PAUSE_MOST, Held, Starting
+from spare_operator.seen import Seen, exited, read_pod
+from spare_operator.start import Held, Pace, Starting
 
 logger = logging.getLogger(__name__)
 
-THRASH: Final = 120.0
-"""Seconds in which the third start of one group, and each further one, is held back longer than the one before."""
 LOOK: Final = 5.0
 """Seconds between two lists of the job's pods: how late what a watch lost is noticed."""
+PATIENCE: Final = 60.0
+"""Seconds for which an old pod that a queue still counts is waited for without a word."""
 
 
 class KubernetesBackend:
@@ -42,7 +42,8 @@ class KubernetesBackend:
         pods: Pods,
         nodes: Nodes,
         *,
-        members: Mapping[int, str],
+        members: Mapping[int, str] | None,
+        leaving: Iterable[tuple[int, str]] = (),
         record: Callable[[str], Awaitable[None]],
         created: Callable[[int, str], None],
     ) -> None:
@@ -51,12 +52,13 @@ class KubernetesBackend:
             cluster: Where the pods are.
             pods: How they are made.
             nodes: What is known of the nodes.
-            members: Incarnation of each group in the recorded plan.
+            members: Incarnation of each group in the recorded plan; None: nothing is recorded yet.
+            leaving: Groups and incarnations that it let go.
             record: Writes a plan down.
             created: Told of each pod that was made: (group, name).
         """
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
-        self._members = dict(members)
+        self._begun, self._members = members is not None, dict(members or {})
         self._record = record
         self._created = created
         self._emit: Emit | None = None
@@ -69,16 +71,16 @@ class KubernetesBackend:
         """Pods (uid) that the coordinator has been told to dial."""
         self._adopted = False
         """Whether it has been decided which of the pods that were there at the start belong to the job."""
-        self._places = {uid: group for group, uid in members.items()}
+        leaving = tuple(leaving)
+        self._places = {uid: group for group, uid in (*self._members.items(), *leaving)}
         """Groups of incarnations, whatever their pods' labels say: those of spares change later, or never did."""
         self._chosen: dict[int, str] = {}
         self._doomed: set[str] = set()
         """Incarnations that are to go."""
-        self._leaving: set[str] = set()
+        self._leaving = {uid for _, uid in leaving}
         """Incarnations that end by themselves."""
         self._starting: dict[int, Starting] = {}
-        self._starts: dict[int, list[float]] = {}
-        """When each group was started, as far as that matters."""
+        self._pace = Pace()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self.held: dict[tuple[int, int], tuple[EventReason, str]] = {}
@@ -97,7 +99,7 @@ class KubernetesBackend:
     async def create(self, group: int) -> None:
         """See `Backend.create`. Pods that are there, or are being made, stay; only what is missing is made."""
         chosen, under_way = self._chosen.get(group), self._starting.get(group)
-        if under_way is not None and not under_way.done:
+        if under_way is not None and under_way.active:
             return
         present = {seen.pod for seen in self._of(group, chosen)}
         going = self._doomed | self._leaving
@@ -107,20 +109,14 @@ class KubernetesBackend:
         missing = [pod for pod in range(self._pods.spec.pods_per_group) if pod not in present]
         if missing:
             after = self._groups_first if self._pods.spare(group) is not None else None
-            starting = Starting(self._cluster, self._pods, group, chosen, missing, self._pause(group), after)
+            pause = self._pace.pause(group, asyncio.get_running_loop().time())
+            starting = Starting(self._cluster, self._pods, group, chosen, missing, pause, after)
             self._starting[group] = starting
             self._spawn(self._start(starting))
 
     def _groups_first(self) -> bool:
         """Whether pods of groups are still to be made: whatever room a quota has is theirs, before that of spares."""
-        return any(self._pods.spare(number) is None and not each.done for number, each in self._starting.items())
-
-    def _pause(self, group: int) -> float:
-        """Seconds to wait before a start: a group that comes and goes costs the others a regroup each time (F48)."""
-        now = asyncio.get_running_loop().time()
-        recent = [at for at in self._starts.get(group, []) if now - at < THRASH]
-        self._starts[group] = [*recent, now]
-        return min(2.0 ** (len(recent) - 2), PAUSE_MOST) if len(recent) > 2 else 0.0
+        return any(self._pods.spare(number) is None and each.active for number, each in self._starting.items())
 
     async def take_over(self, group: int, spare: int, uid: str) -> None:
         """See `Backend.take_over`."""
@@ -151,11 +147,16 @@ class KubernetesBackend:
 
     async def delete(self, group: int, uid: str) -> None:
         """See `Backend.delete`. The pods get their grace; what of them is left is out of the plan already."""
+        self._give_up(group, uid)
+        await self._clear()
+
+    def _give_up(self, group: int, uid: str) -> None:
+        """All pods of an incarnation are to go, and no further one is made."""
         self._doomed.add(uid)
         starting = self._starting.get(group)
         if starting is not None and starting.incarnation == uid:
             starting.cancel()
-        await self._clear()
+        self._changed.set()
 
     async def record(self, name: str, text: str) -> None:
         """See `Backend.record`."""
@@ -179,7 +180,6 @@ class KubernetesBackend:
         else:
             self._seen[seen.uid] = seen
             self._tell(seen)
-        self._changed.set()
 
     def _read(self, body: Body) -> Seen | None:
         """What a pod's object says; None if it is none of ours, or known to be gone."""
@@ -215,8 +215,8 @@ class KubernetesBackend:
         if not self._adopted:
             self._choose()
             self._adopted = True
-        for seen in tuple(self._seen.values()):
-            self._tell(seen)
+        for seen in sorted(self._seen.values(), key=lambda each: each.incarnation not in self._leaving):
+            self._tell(seen)  # who leaves first: the line to its successor is to be the group's
 
     async def _really_gone(self, seen: Seen) -> bool:
         """A list and a watch are not one: what only one of them lacks is asked for by name."""
@@ -244,7 +244,10 @@ class KubernetesBackend:
         for group, incarnations in found.items():
             if group in self._chosen:
                 continue
-            whole = {mark: pods for mark, pods in incarnations.items() if all(seen.live for seen in pods)}
+            # Once there is a plan, a start that was cut off is made anew: nobody would ask for its rest.
+            least = self._pods.spec.pods_per_group if self._begun else 1
+            fit = [mark for mark, pods in incarnations.items() if len(pods) >= least and mark not in self._leaving]
+            whole = {mark: incarnations[mark] for mark in fit if all(seen.live for seen in incarnations[mark])}
             if whole:  # the one that is nearest to being complete; the greater mark if they are equal
                 self._chosen[group] = max(whole, key=lambda mark: (len(whole[mark]), mark))
 
@@ -256,6 +259,7 @@ class KubernetesBackend:
     def _gone(self, seen: Seen) -> None:
         self._seen.pop(seen.uid, None)
         self._past.add(seen.uid)
+        self._changed.set()
         if self._chosen.get(seen.group) == seen.incarnation or seen.incarnation in self._leaving:
             self.held.pop((seen.group, seen.pod), None)
             self._over(seen, "its pod was deleted")
@@ -270,8 +274,10 @@ class KubernetesBackend:
             return
         if seen.ended is not None:
             self.held.pop((seen.group, seen.pod), None)
-            if seen.exit_code:  # so that an error of the script is known as one, though nobody heard its agent
-                self._once(seen, "exited", Report(self._exited(seen)))
+            said = exited(seen, str(self._pods.job), self._pods.spec.proc_per_pod)
+            # So that an error of the script is known as one, and who left as such, though nobody heard its agent.
+            if said is not None and self._known(seen) and (said.code != 0 or seen.incarnation in self._leaving):
+                self._once(seen, "exited", Report(said))
             self._over(seen, f"its pod ended: {seen.ended}")
         elif (why := self._must_go(seen)) is not None:
             if seen.grace == 0:
@@ -280,6 +286,8 @@ class KubernetesBackend:
                 self._once(seen, "leave", DrainGroup(seen.group, why, seen.grace, uid=seen.incarnation))
             else:
                 self._over(seen, why)
+        elif seen.incarnation in self._doomed:
+            return  # it goes, whatever its containers do meanwhile
         elif seen.stuck is not None:
             self.held[seen.group, seen.pod] = (EventReason.PODS_NOT_STARTING, f"pod {seen.name}: {seen.stuck}")
         elif seen.address is not None:
@@ -291,14 +299,16 @@ class KubernetesBackend:
 
     def _known(self, seen: Seen) -> bool:
         """Whether the coordinator has ever heard of it."""
-        return seen.uid in self._up or self._members.get(seen.group) == seen.incarnation
+        recorded = self._members.get(seen.group) == seen.incarnation or seen.incarnation in self._leaving
+        return recorded or seen.uid in self._up
 
     def _over(self, seen: Seen, why: str) -> None:
-        """It is no more, or, if the coordinator has not heard of it yet, it will never be."""
+        """It is no more, or, if the coordinator has not heard of it yet, it will never be, and its start is over."""
         if self._known(seen):
             in_order = seen.exit_code == 0
             self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, why, seen.pod, in_order))
-        else:
+        elif seen.incarnation not in self._doomed:  # else it was told of another pod of that start
+            self._give_up(seen.group, seen.incarnation)
             self._once(seen, "gone", AgentNotStarted(seen.group, why, seen.pod))
 
     def _must_go(self, seen: Seen) -> str | None:
@@ -307,22 +317,7 @@ class KubernetesBackend:
             return None
         if seen.leaving is not None:
             return f"pod {seen.name}: {seen.leaving}"
-        return self._nodes.trouble(seen.node)
-
-    def _exited(self, seen: Seen) -> wire.Exited:
-        code = seen.exit_code
-        assert code is not None
-        return wire.Exited(
-            job=str(self._pods.job),
-            epoch=0,
-            uid=seen.incarnation,
-            group=seen.group,
-            pod=seen.pod,
-            rank=seen.pod * self._pods.spec.proc_per_pod,
-            code=code if code < 128 else None,
-            signal=code - 128 if code > 128 else None,
-            tail=f"its pod ended: {seen.ended}",
-        )
+        return self._nodes.trouble(seen.node, seen.tolerations)
 
     def _once(self, seen: Seen, what: str, signal: Signal, more: str = "") -> None:
         key = (seen.uid, what, more)
@@ -351,6 +346,7 @@ class KubernetesBackend:
             if isinstance(made, Held):
                 self.held[starting.group, made.pod] = (made.reason, made.text)
             elif isinstance(made, AgentNotStarted):
+                self._give_up(starting.group, starting.incarnation)
                 self._say(made)
             else:
                 self.held.pop((starting.group, int(made["metadata"]["labels"][names.POD_NUMBER])), None)
@@ -359,10 +355,22 @@ class KubernetesBackend:
         await self._clear()
 
     async def _older_gone(self, group: int, incarnation: str) -> None:
-        """Wait until no pod of an earlier incarnation of the group exists (field case F48)."""
-        while any(s.group == group and s.incarnation != incarnation for s in self._seen.values()):
+        """Wait until no pod of an earlier incarnation of the group exists (field case F48); say so in time."""
+        clock, text = asyncio.get_running_loop().time, ""
+        began = clock()
+        while incarnation not in self._doomed:
+            older = [s.name for s in self._seen.values() if s.group == group and s.incarnation != incarnation]
+            if not older:
+                break
+            if clock() - began >= PATIENCE:
+                text = f"its queue admits no pod while {older[0]}, of an earlier start, is there"
+                self.held[group, 0] = (EventReason.PODS_NOT_STARTING, text)
             self._changed.clear()
-            await self._changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self._changed.wait()
+        if text:
+            self.held.pop((group, 0), None)
 
     async def _clear(self) -> None:
         """Delete every pod of an incarnation that is to go. Called again and again, until none is left."""

@@ -21,36 +21,73 @@ _PATIENCE: Final = 60.0
 
 
 class Occupied(Exception):
-    """The name is taken by something that is not ours."""
+    """The name is taken by something that is not ours, or what was ours is gone for good."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What the operator shows the agents of one job."""
+    """What the operator shows the agents of one job, and what it has to make the Secrets again."""
 
-    token: str = field(repr=False)
-    authority: str = field(repr=False)
-    pair: Pair = field(repr=False)
+    contents: dict[str, str] = field(repr=False)
+
+    @property
+    def token(self) -> str:
+        """The job's."""
+        return self.contents["token"]
 
     def transport(self) -> Tls:
         """Dials agents."""
-        return Tls(calling_context(self.authority, self.pair), AGENT_NAME)
+        pair = Pair(self.contents["operator.crt"], self.contents["operator.key"])
+        return Tls(calling_context(self.contents["ca.crt"], pair), AGENT_NAME)
 
 
-async def credentials(cluster: Cluster, job: JobKey) -> Credentials:
+async def credentials(
+    cluster: Cluster, job: JobKey, known: Credentials | None = None, *, trains: bool = False
+) -> Credentials:
     """Those of the job, made if there are none yet. Ours is written first and holds all, so a crash loses nothing.
 
+    Args:
+        cluster: where the job is.
+        job: whose.
+        known: what they are; then a Secret that somebody has deleted is made again.
+        trains: whether agents may run that have them.
+
     Raises:
-        Occupied: another object has the name and does not go.
+        Occupied: another object has the name and does not go; or ours is lost, and with it the authority of all agents.
     """
-    whole = await _kept(cluster, job, names.operator_secret(job.name), _fresh)
+    if known is None:
+        await _not_lost(cluster, job, trains)
+    whole = await _kept(
+        cluster, job, names.operator_secret(job.name), lambda job: _fresh(job) if known is None else known.contents
+    )
     await _kept(
         cluster,
         job,
         names.agent_secret(job.name),
         lambda job: {name: whole[name] for name in ("token", "ca.crt", "tls.crt", "tls.key")},
     )
-    return Credentials(whole["token"], whole["ca.crt"], Pair(whole["operator.crt"], whole["operator.key"]))
+    return Credentials(whole)
+
+
+async def _not_lost(cluster: Cluster, job: JobKey, trains: bool) -> None:
+    """An authority made anew would be believed by no agent that runs, and the pods' Secret would not fit it."""
+    ours, agents = names.operator_secret(job.name), names.agent_secret(job.name)
+    if await _find(cluster, job, ours) is None and (trains or _of(await _find(cluster, job, agents), job)):
+        raise Occupied(
+            f"Secret {job.namespace}/{ours} was deleted, and the agents believe nobody else: restore it, or create"
+            " the job anew"
+        )
+
+
+async def _find(cluster: Cluster, job: JobKey, name: str) -> Body | None:
+    try:
+        return await cluster.get(SECRETS, job.namespace, name)
+    except NotFound:
+        return None
+
+
+def _of(secret: Body | None, job: JobKey) -> bool:
+    return secret is not None and (secret["metadata"].get("labels") or {}).get(names.JOB_UID) == job.uid
 
 
 def _fresh(job: JobKey) -> dict[str, str]:
@@ -69,9 +106,8 @@ async def _kept(cluster: Cluster, job: JobKey, name: str, make: Callable[[JobKey
     """The Secret's contents; what `make` gives if it has to be made."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
-        try:
-            there = await cluster.get(SECRETS, job.namespace, name)
-        except NotFound:
+        there = await _find(cluster, job, name)
+        if there is None:
             contents = make(job)
             body: Body = {"metadata": job.meta(name), "type": "Opaque", "data": _encoded(contents)}
             try:
@@ -79,7 +115,7 @@ async def _kept(cluster: Cluster, job: JobKey, name: str, make: Callable[[JobKey
                 return contents
             except Exists:
                 continue
-        if (there["metadata"].get("labels") or {}).get(names.JOB_UID) == job.uid:
+        if _of(there, job):
             return {key: base64.b64decode(value).decode() for key, value in there["data"].items()}
         if asyncio.get_running_loop().time() > deadline:
             raise Occupied(f"Secret {job.namespace}/{name} is not of this job and did not go within {_PATIENCE:.0f} s")

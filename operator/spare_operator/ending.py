@@ -6,8 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
-from spare.api.job import JobFileError
-from spare.api.spec import CleanPodPolicy, Spec
+from spare.api.spec import CleanPodPolicy, RunPolicy
 from spare.api.status import Status
 from spare_operator import names
 from spare_operator.cluster import JOBS, PODS, Body, Cluster
@@ -21,11 +20,13 @@ FAREWELL: Final = 15.0
 LOOK: Final = 1.0
 
 
-async def after_the_end(around: Surroundings, key: JobKey, spec: Spec | JobFileError, status: Status) -> None:
-    """Remove what the policy wants removed, now and later. Nothing is ever made again (field cases F34, F39)."""
-    if isinstance(spec, JobFileError):
+async def after_the_end(around: Surroundings, key: JobKey, policy: RunPolicy | None, status: Status) -> None:
+    """Remove what the policy wants removed, now and later. Nothing is ever made again (field cases F34, F39).
+
+    None: the spec cannot be read, and nothing is removed.
+    """
+    if policy is None:
         return
-    policy = spec.run_policy
     if policy.clean_pod_policy is not CleanPodPolicy.NONE:
         await _ended_or_patient(around.cluster, key)
         await remove_pods(around.cluster, key, ended=policy.clean_pod_policy is CleanPodPolicy.ALL)

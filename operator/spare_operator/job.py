@@ -7,16 +7,20 @@ recorded, so an operator may die at any point of this file.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
 from spare.api.job import JobFileError, load_object
 from spare.api.reasons import ConditionType, EventReason
-from spare.api.spec import Spec
+from spare.api.spec import RunPolicy, Spec
 from spare.api.status import Status, with_state
-from spare_operator.cluster import Body, NotLeading
+from spare.coordinator.observe import Event
+from spare_operator.cluster import ApiError, Body, NotLeading
+from spare_operator.credentials import Occupied
 from spare_operator.ending import after_the_end, remove_pods
 from spare_operator.pod import JobKey
+from spare_operator.posting import post
 from spare_operator.record import JobGone, Outrun, Record
 from spare_operator.surroundings import Surroundings
 from spare_operator.training import Training, trains
@@ -24,7 +28,8 @@ from spare_operator.training import Training, trains
 logger = logging.getLogger(__name__)
 
 AGAIN = 10.0
-"""Seconds after which a job whose run broke by an error of ours or of the API server's is taken up again."""
+"""Seconds after which a job whose run broke, by an error of ours or of the API server's, is taken up again: all that is
+written of it is then read anew."""
 
 
 class Job:
@@ -36,6 +41,8 @@ class Job:
         self._around = surroundings
         self._body = body
         self._changed = asyncio.Event()
+        self._told = ""
+        """The trouble that was told last."""
         self.training: Training | None = None
         """While it runs."""
 
@@ -66,12 +73,22 @@ class Job:
                 return
             except NotLeading:
                 return
-            except Outrun as error:
-                logger.error("%s", error)
-                return
-            except Exception:  # one job's trouble is not another's; it is told, and tried again
-                logger.exception("%s: its run broke; taken up again in %.0f s", self.key, AGAIN)
+            except Exception as error:  # one job's trouble is not another's; it is told, and tried again
+                with contextlib.suppress(NotLeading):
+                    await self._troubled(error)
             await asyncio.sleep(AGAIN)
+
+    async def _troubled(self, error: Exception) -> None:
+        """Say what keeps us from going on: in the log, and once where the job's owner looks."""
+        text = str(error) or type(error).__name__
+        if not isinstance(error, Outrun | Occupied | ApiError):
+            logger.error("%s: its run broke; taken up again in %.0f s", self.key, AGAIN, exc_info=error)
+        elif text != self._told:
+            logger.error("%s: %s; tried again every %.0f s", self.key, text, AGAIN)
+        if text != self._told:
+            self._told = text
+            told = Event(self._around.wall(), EventReason.BACKEND_FAILED, f"the operator cannot go on: {text}")
+            await post(self._around.cluster, self.key, told)
 
     @property
     def _going(self) -> bool:
@@ -84,8 +101,8 @@ class Job:
         while not self._going:
             spec = self._spec()
             if record.status.final:
-                await after_the_end(self._around, self.key, spec, record.status)
-                return
+                await self._clean_up(record.status)
+                continue
             if isinstance(spec, JobFileError):
                 await record.write_status(self._said(ConditionType.FAILED, EventReason.INVALID_SPEC, str(spec)))
                 continue
@@ -118,6 +135,28 @@ class Job:
 
         return change
 
+    async def _clean_up(self, status: Status) -> None:
+        """What the run policy says of a job that has ended; anew when that is changed."""
+        while not self._going:
+            policy = _policy(self._spec())
+            cleaning = asyncio.get_running_loop().create_task(after_the_end(self._around, self.key, policy, status))
+            try:
+                while not self._going and _policy(self._spec()) == policy:
+                    await self._change_or(cleaning)
+            finally:
+                cleaning.cancel()
+                await asyncio.wait({cleaning})
+
+    async def _change_or(self, work: asyncio.Task[None]) -> None:
+        """Wait for the next change of the object, or the end of some work; raises its error."""
+        change = asyncio.get_running_loop().create_task(self._change())
+        try:
+            await asyncio.wait({change} if work.done() else {change, work}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            change.cancel()
+        if work.done():
+            work.result()
+
     async def _suspended(self, record: Record) -> None:
         """No pods, until somebody takes it back."""
         await remove_pods(self._around.cluster, self.key)
@@ -131,15 +170,11 @@ class Job:
         self._changed.clear()  # what comes from here on is a change of its own
 
     async def _train(self, record: Record, spec: Spec) -> None:
-        self.training = Training(self._around, self.key, record, spec, self._body["metadata"].get("generation", 0))
+        self.training = Training(self._around, self.key, record, spec, self._body)
         running = asyncio.get_running_loop().create_task(self.training.run())
         try:
             while not running.done():
-                change = asyncio.get_running_loop().create_task(self._change())
-                try:
-                    await asyncio.wait({running, change}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    change.cancel()
+                await self._change_or(running)
                 if running.done():
                     break
                 if self._going:
@@ -147,10 +182,13 @@ class Job:
                 now = self._spec()
                 if isinstance(now, Spec) and now.run_policy != spec.run_policy:
                     self.training.policy(now.run_policy)
-            running.result()
             if self.training.suspended:
                 await remove_pods(self._around.cluster, self.key)
         finally:
             running.cancel()
             await asyncio.wait({running})
             self.training = None
+
+
+def _policy(spec: Spec | JobFileError) -> RunPolicy | None:
+    return spec.run_policy if isinstance(spec, Spec) else None

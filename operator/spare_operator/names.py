@@ -29,6 +29,8 @@ QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 
 AGENT_PORT: Final = 29477
 """Where the agent listens in each pod, unless the operator is told another; below the ports that kernels give out."""
+AGENT_PORT_NAME: Final = "spare-agent"
+"""Of that port, in the container that the agent runs in."""
 SECRETS: Final = "/var/run/secrets/spare.training"
 """Where the trainer's container finds its certificate."""
 

@@ -98,7 +98,7 @@ class Pods:
         container["env"] = [*ours, *given]
         mount = {"name": _VOLUME, "mountPath": names.SECRETS, "readOnly": True}
         container["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
-        port = {"name": "spare-agent", "containerPort": self.port, "protocol": "TCP"}
+        port = {"name": names.AGENT_PORT_NAME, "containerPort": self.port, "protocol": "TCP"}
         container["ports"] = [*(container.get("ports") or []), port]
 
     def _environment(self, group: int, pod: int, incarnation: str) -> list[Body]:

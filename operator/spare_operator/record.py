@@ -27,7 +27,7 @@ _AGAIN: Final = 2.0
 
 
 class Outrun(Exception):
-    """Another operator has written a plan of this epoch or a later one: we are deposed and do not know it yet."""
+    """What is recorded is not what we wrote: another operator was faster, or somebody's hand. To be read anew."""
 
 
 class JobGone(Exception):
@@ -57,7 +57,7 @@ class Record:
             plan_map: Body | None = await cluster.get(CONFIG_MAPS, job.namespace, names.plan_map(job.name))
         except NotFound:
             plan_map = None
-        if plan_map is not None and plan_map["metadata"].get("labels", {}).get(names.JOB_UID) != job.uid:
+        if plan_map is not None and not _of(plan_map, job):
             plan_map = None  # of an earlier job of that name, on its way out
         return cls(cluster, job, body, plan_map)
 
@@ -66,6 +66,11 @@ class Record:
         """The recorded plan, as the coordinator wrote it; None before the first."""
         text: str | None = (self._map or {}).get("data", {}).get(PLAN_DOCUMENT)
         return text
+
+    def has(self, plan: Plan) -> bool:
+        """Whether this is the plan that is recorded."""
+        there = (self._map or {}).get("data", {})
+        return bool((there.get("epoch"), there.get("digest")) == (str(plan.epoch), plan.digest))
 
     @property
     def status(self) -> Status:
@@ -121,10 +126,43 @@ class Record:
                 return
             except (Conflict, Exists, NotFound):
                 self.body = await _the_job(self._cluster, self._job)
-                try:
-                    self._map = await self._cluster.get(CONFIG_MAPS, self._job.namespace, name)
-                except NotFound:
-                    self._map = None
+                self._map = await self._there(name)
+
+    async def _there(self, name: str) -> Body | None:
+        """The ConfigMap as it is now; None if there is none.
+
+        Raises:
+            Exists: it is not this job's, such as that of an earlier one of its name, which goes in a while.
+        """
+        try:
+            found = await self._cluster.get(CONFIG_MAPS, self._job.namespace, name)
+        except NotFound:
+            return None
+        if not _of(found, self._job):
+            text = f"ConfigMap {self._job.namespace}/{name} is not of this job, and is waited for to go"
+            raise Exists(409, "AlreadyExists", text)
+        return found
+
+    async def keep(self) -> None:
+        """Write the plan once more if somebody has deleted it: whoever comes next could not know who computes what.
+
+        Raises:
+            Outrun, JobGone, NotLeading, ApiError.
+        """
+        async with self._lock:
+            known, name = self._map, names.plan_map(self._job.name)
+            if known is None or await self._there(name) is not None:
+                return
+            self.body = await _the_job(self._cluster, self._job)
+            if self.body["metadata"].get("deletionTimestamp"):
+                return  # it goes with the job
+            text: str = known["data"][PLAN_DOCUMENT]
+            logger.warning("%s: ConfigMap %s was deleted; it is written once more", self._job, name)
+            self._map = None
+            try:
+                await self._put_plan(Plan.from_json(text), text)
+            finally:
+                self._map = self._map or known
 
     async def _put_status(self, change: Callable[[Status], Status], plan: Plan | None) -> bool:
         while True:
@@ -146,6 +184,10 @@ class Record:
                 self.body = await _the_job(self._cluster, self._job)
             except NotFound as error:
                 raise JobGone(str(self._job)) from error
+
+
+def _of(plan_map: Body, job: JobKey) -> bool:
+    return bool((plan_map["metadata"].get("labels") or {}).get(names.JOB_UID) == job.uid)
 
 
 async def _the_job(cluster: Cluster, job: JobKey) -> Body:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Final
-from uuid import uuid4
 
 from spare.api.reasons import EventReason
 from spare.api.status import Status
 from spare.control.plan import Plan
 from spare.control.state import State
 from spare.coordinator.observe import Event, Snapshot
-from spare_operator import names
 from spare_operator.account import moved_by, spares_wait, status_of, waits_of
-from spare_operator.cluster import EVENTS, ApiError, Body, NotFound, NotLeading
+from spare_operator.cluster import ApiError, NotLeading
 from spare_operator.pod import JobKey
+from spare_operator.posting import post
 from spare_operator.record import JobGone, Outrun, Record
 from spare_operator.surroundings import Surroundings
 
@@ -29,16 +27,6 @@ logger = logging.getLogger(__name__)
 
 STEP_EVERY: Final = 2.0
 """Shortest time between two writes that tell of nothing but further steps, seconds."""
-_WARNINGS: Final = frozenset(
-    {
-        *(EventReason.GROUP_LOST, EventReason.WIPE_OUT, EventReason.USER_ERROR, EventReason.DIVERGED),
-        *(EventReason.STALLED, EventReason.POISON, EventReason.QUOTA_EXCEEDED, EventReason.PODS_NOT_STARTING),
-        *(EventReason.BACKOFF_LIMIT_EXCEEDED, EventReason.DEADLINE_EXCEEDED, EventReason.UNHEARD),
-        *(EventReason.REFUSED, EventReason.STRAGGLER, EventReason.INVALID_PLAN),
-    }
-)
-_LONGEST: Final = 1000
-"""Characters of an event's message; Kubernetes takes 1,024."""
 
 
 class Reporter:
@@ -64,8 +52,6 @@ class Reporter:
         self._spares_wait: tuple[EventReason, str] | None = None
         self.end: EventReason | None = None
         """Why the job is being ended, where somebody but its control says so."""
-        self._ends: dict[str, str] = {}
-        """Reason of each announced text: the verdict is one of them."""
         self.broken: BaseException | None = None
         """What made further writes impossible: the job is gone, or somebody else writes."""
 
@@ -75,7 +61,6 @@ class Reporter:
         """See Observer. What is posted: one event for what is lost together, one for the plan that answers it, one for
         what was made, one for what is back; the rest is for the log (field case F54)."""
         logger.info("%s: %s: %s", self._job, event.reason, event.text)
-        self._ends = {event.text: event.reason}
         if event.reason == EventReason.SUSPECTED:
             return
         if event.reason == EventReason.REORDERED and not any(e.groups == event.groups for e in self._events):
@@ -133,9 +118,11 @@ class Reporter:
             logger.warning("%s: the status could not be written: %s", self._job, error)
             self._events = [*events, *self._events]
             self._changed.set()
+            if last:
+                raise
             return
         for event in events:
-            await self._post(event)
+            await post(self._around.cluster, self._job, event)
 
     def _news(self) -> bool:
         """Whether more than a step has changed since the last write."""
@@ -150,6 +137,8 @@ class Reporter:
         if state is None:
             return before
         plan = state.plan
+        if plan is not None and not self._record.has(plan):
+            return before  # it is not written down yet, and may never be
         if plan is not None and (self._plan is None or plan.epoch != self._plan.epoch):
             if plan.base == plan.epoch:  # one that answers a failure
                 self._moved = moved_by(self._plan, plan)
@@ -162,7 +151,7 @@ class Reporter:
             wall=self._wall,
             moved=self._moved,
             waits=self._waits,
-            end=self.end or self._ends.get(state.verdict),
+            end=self.end,
         )
 
     def _gathered(self) -> list[Event]:
@@ -175,33 +164,3 @@ class Reporter:
             f" and {len(created) - 4} more" if len(created) > 4 else ""
         )
         return [Event(self._around.wall(), EventReason.POD_CREATED, f"created {shown}", groups)]
-
-    async def _post(self, event: Event) -> None:
-        at = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        meta = self._job.meta(f"{self._job.name}.{uuid4().hex[:16]}")
-        del meta["ownerReferences"]  # events outlive what they tell of
-        if event.groups:
-            meta["annotations"] = {names.GROUPS: ",".join(map(str, event.groups))}
-        body: Body = {
-            "metadata": meta,
-            "involvedObject": {
-                "apiVersion": f"{names.GROUP}/{names.VERSION}",
-                "kind": names.KIND,
-                "namespace": self._job.namespace,
-                "name": self._job.name,
-                "uid": self._job.uid,
-            },
-            "reason": str(event.reason),
-            "message": event.text[:_LONGEST],
-            "type": "Warning" if event.reason in _WARNINGS else "Normal",
-            "source": {"component": names.OPERATOR},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
-        try:
-            await self._around.cluster.create(EVENTS, self._job.namespace, body)
-        except NotFound:
-            pass  # the namespace is on its way out
-        except ApiError as error:
-            logger.warning("%s: an event could not be posted: %s", self._job, error)

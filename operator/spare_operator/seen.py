@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spare.api.wire import Address
+from spare.api import wire
 from spare_operator import names
 from spare_operator.cluster import Body
 
@@ -47,6 +47,8 @@ class Seen:
     stuck: str | None
     """Why its containers cannot start, as the kubelet or the scheduler has it; None if they do or may still."""
 
+    tolerations: tuple[Body, ...] = ()
+    """Of its node's taints."""
     labelled: bool = True
     """Its labels have the number of its group; not yet of one that was a spare."""
 
@@ -56,8 +58,38 @@ class Seen:
         return self.ended is None and self.leaving is None
 
 
+def exited(seen: Seen, job: str, procs: int) -> wire.Exited | None:
+    """What the agent of an ended pod would have said; None where its exit code is not known.
+
+    Args:
+        seen: the pod.
+        job: as in all messages.
+        procs: workers of a pod.
+    """
+    code = seen.exit_code
+    if seen.ended is None or code is None:
+        return None
+    return wire.Exited(
+        job=job,
+        epoch=0,
+        uid=seen.incarnation,
+        group=seen.group,
+        pod=seen.pod,
+        rank=seen.pod * procs,
+        code=code if code <= 128 else None,
+        signal=code - 128 if code > 128 else None,
+        tail=f"its pod ended: {seen.ended}",
+    )
+
+
 def read_pod(body: Body, port: int, groups: int) -> Seen | None:
-    """What the object says, of a job of so many groups; None if it is none of our pods (labels missing or wrong)."""
+    """What the object says; None if it is none of our pods (labels missing or wrong).
+
+    Args:
+        body: the object.
+        port: where its agent listens, unless the pod itself says so: it may be of an operator with another setting.
+        groups: of the job.
+    """
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     labels = meta.get("labels") or {}
     group, pod = labels.get(names.GROUP_NUMBER, ""), labels.get(names.POD_NUMBER, "")
@@ -74,20 +106,26 @@ def read_pod(body: Body, port: int, groups: int) -> Seen | None:
         group=int(group),
         pod=int(pod),
         node=spec.get("nodeName") or "",
-        address=_address(status, trainer, port),
+        address=_address(status, trainer, _agent_port(spec) or port),
         leaving=_leaving(meta, status),
         grace=meta.get("deletionGracePeriodSeconds"),
         deleting=bool(meta.get("deletionTimestamp")),
         ended=_ended(status, trainer),
         exit_code=((trainer.get("state") or {}).get("terminated") or {}).get("exitCode"),
         stuck=_stuck(status),
+        tolerations=tuple(spec.get("tolerations") or ()),
     )
+
+
+def _agent_port(spec: Body) -> int | None:
+    ports = [port for container in spec.get("containers") or [] for port in container.get("ports") or []]
+    return next((port.get("containerPort") for port in ports if port.get("name") == names.AGENT_PORT_NAME), None)
 
 
 def _trainer(spec: Body, status: Body) -> Body:
     """Status of the container that runs our agent: it is the one with our port."""
     for container in spec.get("containers") or []:
-        if any(port.get("name") == "spare-agent" for port in container.get("ports") or []):
+        if any(port.get("name") == names.AGENT_PORT_NAME for port in container.get("ports") or []):
             for each in status.get("containerStatuses") or []:
                 if each.get("name") == container.get("name"):
                     found: Body = each
@@ -98,7 +136,7 @@ def _trainer(spec: Body, status: Body) -> Body:
 def _address(status: Body, trainer: Body, port: int) -> str | None:
     if not status.get("podIP") or "running" not in (trainer.get("state") or {}):
         return None
-    return str(Address(status["podIP"], port))
+    return str(wire.Address(status["podIP"], port))
 
 
 def _conditions(status: Body, kind: str, value: str) -> Iterator[Body]:

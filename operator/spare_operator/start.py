@@ -20,6 +20,21 @@ PAUSE_FIRST: Final = 1.0
 PAUSE_MOST: Final = 40.0
 """Seconds between two tries while a quota has no room, doubled from the first to the most. The most, and a start, fit
 into the minute after which a group should be back once there is room (field case F46)."""
+THRASH: Final = 120.0
+"""Seconds in which the third start of one group, and each further one, is held back longer than the one before."""
+
+
+class Pace:
+    """When each group was started: one that comes and goes costs the others a regroup each time (field case F48)."""
+
+    def __init__(self) -> None:
+        self._starts: dict[int, list[float]] = {}
+
+    def pause(self, group: int, now: float) -> float:
+        """Seconds to wait before a start that is asked for now."""
+        recent = [at for at in self._starts.get(group, []) if now - at < THRASH]
+        self._starts[group] = [*recent, now]
+        return min(2.0 ** (len(recent) - 2), PAUSE_MOST) if len(recent) > 2 else 0.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,12 @@ class Starting:
         self.group, self.incarnation = group, incarnation
         self._missing = tuple(missing)
         self._cancelled = False
-        self.done = False
+        self._done = False
+
+    @property
+    def active(self) -> bool:
+        """Whether pods are still to be made. One that was cancelled may hang in a pause or a request for a while."""
+        return not (self._done or self._cancelled)
 
     def cancel(self) -> None:
         """Make no further pod."""
@@ -70,7 +90,7 @@ class Starting:
                     if isinstance(made, AgentNotStarted):
                         return
         finally:
-            self.done = True
+            self._done = True
 
     def _queued(self) -> bool:
         labels = (self._pods.template.get("metadata") or {}).get("labels") or {}
@@ -85,15 +105,7 @@ class Starting:
                 await asyncio.sleep(PAUSE_FIRST)
                 continue
             try:
-                yield await self._cluster.create(PODS, job.namespace, manifest)
-                return
-            except Exists:  # an answer that was lost, or somebody else's pod
-                there = await self._cluster.get(PODS, job.namespace, manifest["metadata"]["name"])
-                if there["metadata"].get("labels", {}).get(names.INCARNATION) == self.incarnation:
-                    yield there
-                else:
-                    name = manifest["metadata"]["name"]
-                    yield AgentNotStarted(self.group, f"another pod is called {name}", pod)
+                yield await self._made(manifest, pod)
                 return
             except (Invalid, NotFound) as error:
                 yield AgentNotStarted(self.group, str(error), pod)
@@ -109,3 +121,17 @@ class Starting:
                 logger.warning("%s: pod %s could not be made: %s", job, manifest["metadata"]["name"], error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, PAUSE_MOST)
+
+    async def _made(self, manifest: Body, pod: int) -> Body | AgentNotStarted:
+        """Create it; that it exists is an answer that was lost, or somebody else's pod. Raises as `Cluster.create`."""
+        try:
+            return await self._cluster.create(PODS, self._pods.job.namespace, manifest)
+        except Exists as exists:
+            name = manifest["metadata"]["name"]
+            try:
+                there = await self._cluster.get(PODS, self._pods.job.namespace, name)
+            except NotFound:
+                raise ApiError(exists.status, exists.reason, f"{exists.text}; and it is gone again") from exists
+        if (there["metadata"].get("labels") or {}).get(names.INCARNATION) == self.incarnation:
+            return there
+        return AgentNotStarted(self.group, f"another pod is called {name}", pod)

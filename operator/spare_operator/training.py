@@ -19,8 +19,8 @@ from spare.control.state import JobState, State
 from spare.coordinator.actor import Coordinator
 from spare.planner import recommended_redundancy
 from spare_operator.backend import KubernetesBackend
-from spare_operator.cluster import Body
-from spare_operator.credentials import credentials
+from spare_operator.cluster import ApiError, Body
+from spare_operator.credentials import Credentials, Occupied, credentials
 from spare_operator.network import close_in
 from spare_operator.pod import JobKey, Pods
 from spare_operator.record import Outrun, Record
@@ -33,6 +33,8 @@ SUSPEND_PATIENCE = 600.0
 """Seconds that the groups get to finish a step and save it: nobody presses, and a step may be long."""
 LOOK = 1.0
 """Seconds between two looks at the job's deadline."""
+KEEP = 20.0
+"""Seconds between two looks whether what is written of the job is still there."""
 CREATE_BACKOFF = 1.0
 """Seconds before the second start of a group; doubled at each further one, up to a minute (field case F48)."""
 
@@ -40,12 +42,15 @@ CREATE_BACKOFF = 1.0
 class Training:
     """From the first pod to the last order."""
 
-    def __init__(self, around: Surroundings, key: JobKey, record: Record, spec: Spec, generation: int) -> None:
+    def __init__(self, around: Surroundings, key: JobKey, record: Record, spec: Spec, body: Body) -> None:
+        """`body`: the object that `spec` was read from. The record's may be of before an edit."""
         self._around, self._key, self._record, self._spec = around, key, record, spec
+        self._template = body["spec"]["template"]
         self._policy = spec.run_policy
         self.coordinator: Coordinator | None = None
         """Once it works."""
         self._backend: KubernetesBackend | None = None
+        generation = body["metadata"].get("generation", 0)
         self._reporter = Reporter(around, key, record, generation, self._state)
         self._changed = asyncio.Event()
 
@@ -82,10 +87,9 @@ class Training:
             JobGone, NotLeading, Outrun: somebody else's now.
         """
         around, spec = self._around, self._spec
-        secret = await credentials(around.cluster, self._key)
+        secret = await credentials(around.cluster, self._key, trains=trains(self._record.plan))
         if around.operators is not None:  # before the first pod is made
             await close_in(around.cluster, self._key, around.operators, around.agent_port)
-        template = self._record.body["spec"]["template"]
         recorded = self._record.plan
         written = read_document(recorded)[0].epoch if recorded is not None else 0
         if written < self._record.status.epoch:
@@ -93,12 +97,13 @@ class Training:
             raise Outrun(f"{self._key}: {what}; nothing is done: restore the ConfigMap, or create the job anew")
         if recorded is not None and read_document(recorded)[1].exit_code == ExitCode.SIGTERM:
             recorded = going_on(recorded)  # it was suspended, and is not any more
-        members = _members(recorded) if recorded is not None else {}
+        members = _members(recorded) if recorded is not None else None
         self._backend = KubernetesBackend(
             around.cluster,
-            Pods(self._key, spec, template, around.agent_port),
+            Pods(self._key, spec, self._template, around.agent_port),
             around.nodes,
             members=members,
+            leaving=_leaving(recorded) if recorded is not None else (),
             record=self._reporter.write_plan,
             created=self._reporter.created,
         )
@@ -117,16 +122,17 @@ class Training:
         )
         if self._policy.suspend:  # since nobody was there to hear of it: what runs is to finish its step first
             self.coordinator.emit(Suspend("runPolicy.suspend is set", SUSPEND_PATIENCE))
-        await self._until_the_end(self.coordinator, self._backend)
+        await self._until_the_end(self.coordinator, self._backend, secret)
         await self._reporter.flush()
 
-    async def _until_the_end(self, coordinator: Coordinator, backend: KubernetesBackend) -> None:
+    async def _until_the_end(self, coordinator: Coordinator, backend: KubernetesBackend, secret: Credentials) -> None:
         loop = asyncio.get_running_loop()
         job, report = loop.create_task(coordinator.run()), loop.create_task(self._reporter.run())
+        keep = loop.create_task(self._keep(secret))
         try:
             while not job.done():
                 change = loop.create_task(self._changed.wait())
-                waits: set[asyncio.Future[Any]] = {job, report, backend.failure, change}
+                waits: set[asyncio.Future[Any]] = {job, report, keep, backend.failure, change}
                 try:
                     await asyncio.wait(waits, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -135,15 +141,26 @@ class Training:
                     report.result()
                     assert self._reporter.broken is not None
                     raise self._reporter.broken
-                if backend.failure.done():
-                    backend.failure.result()
+                for failed in (backend.failure, keep):
+                    if failed.done():
+                        failed.result()
                 self._changed.clear()
                 self._end_if_late(coordinator)
             job.result()
         finally:
-            for task in (job, report):
+            for task in (job, report, keep):
                 task.cancel()
-            await asyncio.wait({job, report})
+            await asyncio.wait({job, report, keep})
+
+    async def _keep(self, secret: Credentials) -> None:
+        """Make again what somebody deletes of the plan and the Secrets: while an operator lives, it knows them."""
+        while True:
+            await asyncio.sleep(KEEP)
+            try:
+                await self._record.keep()
+                await credentials(self._around.cluster, self._key, secret)
+            except (ApiError, Occupied) as error:
+                logger.warning("%s: whether plan and Secrets are there is not known: %s", self._key, error)
 
     def _time_left(self) -> float | None:
         """Seconds until activeDeadlineSeconds is over; None without. A suspension ends the count."""
@@ -170,6 +187,11 @@ def _members(recorded: str) -> dict[int, str]:
     plan, kept = read_document(recorded)
     past = dict(kept.past)
     return {m.group: m.uid for m in plan.members if m.uid not in past.get(m.group, ())}
+
+
+def _leaving(recorded: str) -> tuple[tuple[int, str], ...]:
+    """(group, incarnation) of those that the recorded plan let go: they may be there, and are not to be disturbed."""
+    return tuple((each.group, each.uid) for each in read_document(recorded)[0].leaving)
 
 
 def config_of(key: JobKey, spec: Spec) -> Config:

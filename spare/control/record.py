@@ -44,6 +44,8 @@ class Kept:
     exit_code: int | None = None
     """The job has ended, with this code."""
     verdict: str = ""
+    end: str = ""
+    """Reason of the end."""
 
     @classmethod
     def of(cls, state: State) -> Kept:
@@ -64,6 +66,7 @@ class Kept:
             digest=state.digest,
             exit_code=state.exit_code,
             verdict=state.verdict,
+            end=state.end,
         )
 
     def same(self, other: Kept | None) -> bool:

@@ -94,6 +94,7 @@ def going_on(recorded: str) -> str:
         kept,
         exit_code=None,
         verdict="",
+        end="",
         finishing=False,
         joining=(),
         attempts=(),
@@ -141,4 +142,4 @@ def _ended(state: State, kept: Kept) -> State:
     """Complete and failed are final (field case F34)."""
     ends = {int(ExitCode.COMPLETE): JobState.COMPLETE, int(ExitCode.SIGTERM): JobState.SUSPENDED}
     job = ends.get(kept.exit_code, JobState.FAILED) if kept.exit_code is not None else state.job
-    return replace(state, job=job, exit_code=kept.exit_code, verdict=kept.verdict)
+    return replace(state, job=job, exit_code=kept.exit_code, verdict=kept.verdict, end=kept.end)

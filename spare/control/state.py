@@ -331,6 +331,8 @@ class State:
     recoveries: tuple[Recovered, ...] = ()
     exit_code: int | None = None
     verdict: str = ""
+    end: str = ""
+    """Reason of the end, one word of `EventReason`; empty before, and in records that lack it."""
     digest: str | None = None
 
     @property

@@ -142,6 +142,6 @@ class Turn:
             return
         ends = {EventReason.COMPLETED: JobState.COMPLETE, EventReason.SUSPENDED: JobState.SUSPENDED}
         self.move_job(ends.get(reason, JobState.FAILED))
-        self.set(exit_code=int(code), verdict=verdict)
+        self.set(exit_code=int(code), verdict=verdict, end=str(reason))
         self.say(reason, verdict, groups)
         self.do(SendStop(verdict.splitlines()[0]), EndJob(int(code), verdict))

@@ -158,6 +158,15 @@ class Bed:
         """The living agent of a group."""
         return next(a for a in reversed(list(self.agents.values())) if a.group == group and not a.dead)
 
+    def told(self, kind: str) -> list[str]:
+        """Reasons that a condition has ever been true for, in order."""
+        found: list[str] = []
+        for _, _, key, body in self.api.log:
+            if key[0] == "sparejobs":
+                true = [c for c in body.get("status", {}).get("conditions", []) if c["status"] == "True"]
+                found += [c["reason"] for c in true if c["type"] == kind and found[-1:] != [c["reason"]]]
+        return found
+
     def events(self, reason: str = "") -> list[str]:
         """Messages of the events posted, in order; with `reason`, of that one."""
         posted = [body for _, kind, key, body in self.api.log if kind == "ADDED" and key[0] == "events"]

@@ -74,6 +74,54 @@ def test_a_node_in_trouble_is_left_by_all_its_groups_at_once_f32(tmp_path: Path,
     run(main)
 
 
+def test_a_taint_that_the_pods_tolerate_sends_nobody_away(tmp_path: Path) -> None:
+    """Nodes set apart for such jobs. What is tolerated for some minutes only, as every pod does dead nodes, is not."""
+    container = {"name": "trainer", "image": "i", "command": ["python", "t.py"]}
+    given = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
+    pod = {"containers": [container], "tolerations": [{"key": "pool", "value": "gpu"}, given]}
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            apart = {"key": "pool", "value": "gpu", "effect": "NoExecute"}
+            for node in bed.api.all("nodes"):
+                bed.api.patch("nodes", "", node["metadata"]["name"], spec={"taints": [apart]})
+            await training(bed, template={"spec": pod})
+            await asyncio.sleep(10.0)
+            assert (bed.events("Leaving"), bed.status()["epoch"]) == ([], 1)
+
+            node = bed.pods(1)[0]["spec"]["nodeName"]
+            dead = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+            bed.api.patch("nodes", "", node, spec={"taints": [apart, dead]})
+            await bed.until(lambda: bed.events("Leaving"), "it is asked to leave", 10.0)
+            assert "has the taint node.kubernetes.io/unreachable:NoExecute" in bed.events("Leaving")[0]
+
+    run(main)
+
+
+def test_a_group_that_is_leaving_is_let_leave_by_the_next_operator(tmp_path: Path) -> None:
+    """A plan let it go, and the operator died: the next one deletes nothing under it, and knows it as drained."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed)
+            old = name_of(bed, 1)
+            node = bed.api.get("pods", NAMESPACE, old)["spec"]["nodeName"]
+            bed.api.patch("nodes", "", node, spec={"taints": [{"key": "maintenance", "effect": "NoExecute"}]})
+            await bed.until(lambda: bed.status()["epoch"] == 2, "a plan lets it go", 10.0)
+            lines = len(bed.agents[old].channels)
+            await bed.kill(bed.operators[0][0])
+            second = bed.operator()
+            await bed.until(lambda: second.lease.held, "another leads", 30.0)
+            await asyncio.sleep(8.0)
+            assert "deletionTimestamp" not in bed.api.get("pods", NAMESPACE, old)["metadata"]
+            assert len(bed.agents[old].channels) > lines
+            await bed.until(lambda: bed.status()["drained"] == 1, "it is known to have left", 90.0)
+
+            assert bed.status()["masked"] == 0
+
+    run(main)
+
+
 def test_what_is_going_is_never_admitted_f03(tmp_path: Path) -> None:
     """F03: a pod with a deletionTimestamp does not join; another is started in its place."""
 
