@@ -180,7 +180,7 @@ class Job:
                 if self._going:
                     return
                 now = self._spec()
-                if isinstance(now, Spec) and now.run_policy != spec.run_policy:
+                if isinstance(now, Spec):
                     self.training.policy(now.run_policy)
             if self.training.suspended:
                 await remove_pods(self._around.cluster, self.key)

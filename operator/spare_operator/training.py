@@ -71,10 +71,10 @@ class Training:
             self._backend.node_changed(name)
 
     def policy(self, policy: RunPolicy) -> None:
-        """The run policy was changed."""
-        if policy.suspend and not self._policy.suspend and self.coordinator is not None:
+        """This is the run policy now; that it is as before, or as it once was, is fine."""
+        before, self._policy = self._policy, policy
+        if self.coordinator is not None and policy.suspend and not before.suspend:
             self.coordinator.emit(Suspend("runPolicy.suspend is set", SUSPEND_PATIENCE))
-        self._policy = policy
         self._changed.set()
 
     def _state(self) -> State | None:
@@ -109,7 +109,7 @@ class Training:
         )
         self._reporter.held = self._backend.held
         self.coordinator = Coordinator(
-            config_of(self._key, spec),
+            config_of(self._key, spec.model_copy(update={"run_policy": self._policy})),
             self._backend,
             token=secret.token,
             transport=Fenced(secret.transport(), around.leading),

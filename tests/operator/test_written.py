@@ -197,3 +197,19 @@ def test_a_job_fails_for_one_reason(tmp_path: Path) -> None:
             assert len(bed.events("BackoffLimitExceeded")) == 1
 
     run(main)
+
+
+def test_a_deadline_that_is_taken_back_is_none(tmp_path: Path) -> None:
+    """A run policy that is again what it was at the start is heeded like any other change."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed, runPolicy={"backoffLimit": 1})
+            for policy in ({"backoffLimit": 1, "activeDeadlineSeconds": 40}, {"backoffLimit": 1}):
+                bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": policy})
+                await asyncio.sleep(5.0)
+            await asyncio.sleep(60.0)
+
+            assert bed.condition("Running")[0] == "True"
+
+    run(main)
