@@ -46,7 +46,7 @@ def _labels(context: click.Context, option: click.Parameter, text: str) -> tuple
     callback=_labels,
     help="Make a NetworkPolicy for each job, that lets in its own pods and those with these labels: the operators'.",
 )
-@click.option("--health-host", default="0.0.0.0", help="Address of /healthz, /readyz and /metrics.")
+@click.option("--health-host", default="", help="Address of /healthz, /readyz, /metrics; empty: all, IPv6 too.")
 @click.option("--health-port", type=click.IntRange(0, 65535), default=8080, help="Its port; 0: the kernel chooses.")
 @click.option(
     "--watch-server-timeout",

@@ -36,6 +36,6 @@ class Settings:
     operators: tuple[tuple[str, str], ...] = ()
     """Labels of the operators' own pods, in the Lease's namespace: each job gets a NetworkPolicy that lets in its own
     pods and these. Empty: no policies are made."""
-    health_host: str = "0.0.0.0"
-    """Kubelets probe from outside the pod."""
+    health_host: str = ""
+    """Kubelets probe from outside the pod, at its address of either family. Empty: all."""
     health_port: int = 8080

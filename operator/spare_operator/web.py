@@ -22,7 +22,7 @@ class Page:
         self._runner: web.AppRunner | None = None
 
     async def open(self, host: str, port: int) -> int:
-        """Begin to serve; returns the port.
+        """Begin to serve; returns the port. No host: at all addresses, of both families.
 
         Raises:
             OSError: the address cannot be had.
@@ -33,7 +33,7 @@ class Page:
         )
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        site = web.TCPSite(self._runner, host or None, port)
         await site.start()
         return int(self._runner.addresses[0][1])
 
