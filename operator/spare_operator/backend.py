@@ -261,8 +261,13 @@ class KubernetesBackend:
         self._past.add(seen.uid)
         self._changed.set()
         if self._chosen.get(seen.group) == seen.incarnation or seen.incarnation in self._leaving:
-            self.held.pop((seen.group, seen.pod), None)
+            self._unheld(seen)
             self._over(seen, "its pod was deleted")
+
+    def _unheld(self, seen: Seen) -> None:
+        """Nothing keeps it from starting any more; what ended a start that is given up is told until another runs."""
+        if seen.incarnation not in self._doomed:
+            self.held.pop((seen.group, seen.pod), None)
 
     def _tell(self, seen: Seen) -> None:
         """Tell what is new of one pod."""
@@ -273,7 +278,7 @@ class KubernetesBackend:
             self._changed.set()
             return
         if seen.ended is not None:
-            self.held.pop((seen.group, seen.pod), None)
+            self._unheld(seen)
             said = exited(seen, str(self._pods.job), self._pods.spec.proc_per_pod)
             # So that an error of the script is known as one, and who left as such, though nobody heard its agent.
             if said is not None and self._known(seen) and (said.code != 0 or seen.incarnation in self._leaving):
@@ -309,6 +314,8 @@ class KubernetesBackend:
             self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, why, seen.pod, in_order))
         elif seen.incarnation not in self._doomed:  # else it was told of another pod of that start
             self._give_up(seen.group, seen.incarnation)
+            if seen.ended is not None:  # stays until a pod in its place runs: the next may end like it
+                self.held[seen.group, seen.pod] = (EventReason.PODS_NOT_STARTING, f"pod {seen.name}: {seen.ended}")
             self._once(seen, "gone", AgentNotStarted(seen.group, why, seen.pod))
 
     def _must_go(self, seen: Seen) -> str | None:
@@ -347,9 +354,12 @@ class KubernetesBackend:
                 self.held[starting.group, made.pod] = (made.reason, made.text)
             elif isinstance(made, AgentNotStarted):
                 self._give_up(starting.group, starting.incarnation)
+                self.held[made.group, made.pod] = (EventReason.PODS_NOT_STARTING, made.reason)
                 self._say(made)
             else:
-                self.held.pop((starting.group, int(made["metadata"]["labels"][names.POD_NUMBER])), None)
+                at = starting.group, int(made["metadata"]["labels"][names.POD_NUMBER])
+                if self.held.get(at, ("", ""))[0] == EventReason.QUOTA_EXCEEDED:
+                    del self.held[at]
                 self._created(starting.group, made["metadata"]["name"])
                 self.see(made)
         await self._clear()
@@ -374,8 +384,13 @@ class KubernetesBackend:
 
     async def _clear(self) -> None:
         """Delete every pod of an incarnation that is to go. Called again and again, until none is left."""
-        going = [s for s in self._seen.values() if s.incarnation in self._doomed and not s.deleting]
-        await self._delete_all(going)
+        for seen in [s for s in self._seen.values() if s.incarnation in self._doomed and not s.deleting]:
+            try:
+                await self._cluster.delete(PODS, self._pods.job.namespace, seen.name, uid=seen.uid)
+            except ApiError as error:
+                logger.warning("pod %s could not be deleted, will be tried again: %s", seen.name, error)
+            except NotLeading:
+                return
 
     async def _label(self) -> None:
         """Let the labels of what was a spare say whose place it has: for people, and for an operator that comes."""
@@ -388,14 +403,5 @@ class KubernetesBackend:
                 pass  # it is gone, or another has its name
             except ApiError as error:
                 logger.warning("pod %s could not be labelled, will be tried again: %s", seen.name, error)
-            except NotLeading:
-                return
-
-    async def _delete_all(self, pods: Iterable[Seen]) -> None:
-        for seen in pods:
-            try:
-                await self._cluster.delete(PODS, self._pods.job.namespace, seen.name, uid=seen.uid)
-            except ApiError as error:
-                logger.warning("pod %s could not be deleted, will be tried again: %s", seen.name, error)
             except NotLeading:
                 return

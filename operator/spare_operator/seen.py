@@ -10,6 +10,8 @@ from spare.api import wire
 from spare_operator import names
 from spare_operator.cluster import Body
 
+_LONGEST: Final = 500
+"""Characters of a container's last message that are passed on."""
 _STUCK: Final = frozenset(
     {
         *("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"),
@@ -157,9 +159,19 @@ def _ended(status: Body, trainer: Body) -> str | None:
     if status.get("reason"):  # the kubelet's own: Evicted, NodeShutdown, ...
         return f"{status['reason']}: {status.get('message') or 'no message'}"
     if terminated:
-        reason, code = terminated.get("reason") or "ended", terminated.get("exitCode")
-        return f"{reason}, exit code {code}" if reason != "Completed" else f"exited with code {code}"
+        return _how(terminated)
+    for each in status.get("initContainerStatuses") or []:
+        over = (each.get("state") or {}).get("terminated") or {}
+        if over.get("exitCode"):
+            return f"init container {each.get('name')}: {_how(over)}"
     return f"its phase is {phase}"
+
+
+def _how(terminated: Body) -> str:
+    """How a container ended; a runtime that could not start it (`StartError`) says why."""
+    reason, code = terminated.get("reason") or "ended", terminated.get("exitCode")
+    text = f"{reason}, exit code {code}" if reason != "Completed" else f"exited with code {code}"
+    return f"{text}: {said[:_LONGEST]}" if (said := (terminated.get("message") or "").strip()) else text
 
 
 def _stuck(status: Body) -> str | None:

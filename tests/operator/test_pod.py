@@ -52,6 +52,10 @@ def test_only_the_trainer_is_wrapped() -> None:
         ({"podIP": "fd00::7"}, "address", "[fd00::7]:29477"),
         ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, "ended", "Evicted: disk"),
         ({"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}, "ended", "OOMKilled, exit code 137"),
+        (
+            {"state": {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no"}}},
+            *("ended", "StartError, exit code 128: no"),
+        ),
         ({"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}, "ended", "exited with code 0"),
         ({"state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}, "stuck", "ErrImagePull: no"),
         ({"state": {"waiting": {"reason": "ContainerCreating"}}}, "stuck", None),

@@ -218,3 +218,34 @@ def test_agents_are_reached_at_the_port_that_their_pods_have(tmp_path: Path) -> 
             assert (bed.status()["epoch"], bed.status()["masked"]) == (1, 0)
 
     run(main)
+
+
+def test_a_replacement_that_ends_before_it_runs_is_told_of_once(tmp_path: Path) -> None:
+    """The job trains on, Degraded, and its condition has the container runtime's own words until one comes up (F55)."""
+    ended = {"exitCode": 128, "reason": "StartError", "message": 'exec: "spare-agent": executable file not found'}
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed)
+            bed.start_delay = 1e6
+
+            def fail(kind: str, key: tuple[str, str, str], body: Body) -> None:
+                if kind == "ADDED" and key[0] == "pods":
+                    container = {"name": "trainer", "state": {"terminated": ended}}
+                    status = {"phase": "Failed", "containerStatuses": [container]}
+                    asyncio.get_running_loop().call_later(0.5, lambda: bed._status(key, **status))
+
+            bed.api.watchers.append(fail)
+            bed.agent(1).die("killed")
+            await asyncio.sleep(120.0)
+            degraded = next(c for c in bed.status()["conditions"] if c["type"] == "Degraded")
+            assert degraded["status"] == "True"
+            assert 'StartError, exit code 128: exec: "spare-agent": executable file not found' in degraded["message"]
+            assert (len(bed.events("PodsNotStarting")), bed.events("Refused")) == (1, [])
+
+            bed.api.watchers.remove(fail)
+            bed.start_delay = 1.0
+            await bed.until(lambda: bed.status()["groups"]["active"] == 4, "it is back", 90.0)
+            await bed.until(lambda: bed.condition("Degraded")[0] == "False", "nothing is amiss", 10.0)
+
+    run(main)
