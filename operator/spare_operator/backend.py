@@ -210,21 +210,14 @@ class KubernetesBackend:
         listed = [seen for body in bodies if (seen := self._read(body)) is not None]
         self._seen |= {seen.uid: seen for seen in listed}
         for uid in before - {seen.uid for seen in listed}:
-            if uid in self._seen and await self._really_gone(self._seen[uid]):
-                self._gone(self._seen[uid])
+            seen = self._seen.get(uid)  # list and watch are not one: what only one of them lacks is asked for by name
+            if seen is not None and not await self._cluster.exists(PODS, job.namespace, seen.name, uid):
+                self._gone(seen)
         if not self._adopted:
             self._choose()
             self._adopted = True
         for seen in sorted(self._seen.values(), key=lambda each: each.incarnation not in self._leaving):
             self._tell(seen)  # who leaves first: the line to its successor is to be the group's
-
-    async def _really_gone(self, seen: Seen) -> bool:
-        """A list and a watch are not one: what only one of them lacks is asked for by name."""
-        try:
-            body = await self._cluster.get(PODS, self._pods.job.namespace, seen.name)
-        except NotFound:
-            return True
-        return bool(body["metadata"]["uid"] != seen.uid)
 
     def _choose(self) -> None:
         """At the start: which of the pods that are there belong to the job as it was left."""

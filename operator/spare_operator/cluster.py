@@ -115,6 +115,13 @@ class Cluster:
         """One object. Raises NotFound."""
         return await self._call("GET", kind.path(namespace, name))
 
+    async def exists(self, kind: Kind, namespace: str | None, name: str, uid: str) -> bool:
+        """Whether that incarnation of an object is there."""
+        try:
+            return bool((await self.get(kind, namespace, name))["metadata"]["uid"] == uid)
+        except NotFound:
+            return False
+
     async def list(self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None) -> list[Body]:
         """All objects with these labels, as they are now: an older list would miss a pod that was made a moment ago."""
         query = {}

@@ -1,6 +1,6 @@
 """Nodes that die, are cut off or are emptied, and operators that freeze with them. Runs last: it breaks the cluster.
 
-Everything is mended again, by the tests' own blocks. Where nodes are no containers of Docker, these tests are skipped, and
+Everything is mended again, by the tests' own blocks. Where nodes are no containers of Docker, these tests are skipped;
 in CI they fail: there, what cannot be tested is no success.
 """
 
