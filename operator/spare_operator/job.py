@@ -73,7 +73,7 @@ class Job:
                 return
             except NotLeading:
                 return
-            except Exception as error:  # one job's trouble is not another's; it is told, and tried again
+            except Exception as error:  # noqa: BLE001  # one job's trouble is not another's; told, and tried again
                 with contextlib.suppress(NotLeading):
                     await self._troubled(error)
             await asyncio.sleep(AGAIN)

@@ -81,7 +81,7 @@ def _watch(turn: Turn, here: Group) -> None:
 
 
 def _lasted(config: Config, here: Group) -> float:
-    """Seconds for which all agents of a start that is lost were there. One that waited for others for long, on a node that
+    """Seconds for which all agents of a start that is lost were there. One that waited for others, on a node that then
     went, is no crash loop, however often that happens."""
     assert here.retry is not None
     died, up = here.retry - config.backoff(here.attempts), max(pod.up for pod in here.pods)

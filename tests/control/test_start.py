@@ -103,7 +103,7 @@ def test_a_crash_loop_before_the_first_plan_ends_the_job() -> None:
 
 
 def test_a_group_that_waits_for_others_and_is_evicted_is_no_crash_loop() -> None:
-    """A job may wait for room for days, on nodes that come and go: who lasted for minutes each time is started again."""
+    """A job may wait for room for days, on nodes that come and go: who lasted for minutes is started again."""
     drive = Drive(replace(CONFIG, start_timeout=math.inf))
     for start in range(1, 8):
         drive.uids[2] = f"u2-{start}"
