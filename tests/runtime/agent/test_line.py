@@ -175,6 +175,9 @@ def test_the_newest_coordinator_wins(stage: Stage) -> None:
 def test_what_a_former_coordinator_sent_late_is_no_order(stage: Stage) -> None:
     """F63: its stop lies in the agent's buffer when the newer one's attach is read; the agent goes on."""
     first, second = stage.ready(), stage.line()
+    for nonce in (1, 2, 3):  # the agent has taken up the second line by then
+        first.send(wire.Probe(**ME, nonce=nonce))
+        first.next(wire.Alive, lambda a, nonce=nonce: a.nonce == nonce)  # type: ignore[misc]
     stage.process.send_signal(signal.SIGSTOP)
     try:
         second.attach()
