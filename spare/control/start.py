@@ -15,7 +15,6 @@ from spare.api.reasons import EventReason
 from spare.api.spec import OnWipeOut
 from spare.control import checkpointing, recovery, rejoin
 from spare.control.action import PushPlan
-from spare.control.config import Config
 from spare.control.plan import Member, Plan
 from spare.control.sharing import reordered
 from spare.control.state import Group, GroupState, JobState, State
@@ -72,20 +71,11 @@ def _watch(turn: Turn, here: Group) -> None:
     if here.retry is None:
         return
     config = turn.config
-    crashed = _lasted(config, here) <= config.create_backoff_most
-    if here.attempts >= config.create_limit and crashed and not _spared(turn.state, here):
+    if here.attempts >= config.create_limit and not _spared(turn.state, here):
         text = f"group {here.group} died {here.attempts} times before the first plan; the last time: {here.reason}"
         turn.end(ExitCode.STALLED, EventReason.STALLED, text, (here.group,))
     elif turn.now >= here.retry:
         rejoin.start(turn, here)
-
-
-def _lasted(config: Config, here: Group) -> float:
-    """Seconds for which all agents of a start that is lost were there. One that waited for others, on a node that then
-    went, is no crash loop, however often that happens."""
-    assert here.retry is not None
-    died, up = here.retry - config.backoff(here.attempts), max(pod.up for pod in here.pods)
-    return died - up if all(pod.address for pod in here.pods) else 0.0
 
 
 def _spared(state: State, here: Group) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +11,7 @@ from spare.control.action import Connect, CreateGroup, DeleteGroup, PushPlan
 from spare.control.config import Config
 from spare.control.signal import AgentGone, AgentNotStarted, Tick
 from spare.control.state import GroupState, JobState
-from tests.control.drive import CONFIG, JOB, Drive
+from tests.control.drive import JOB, Drive
 
 
 def test_every_group_is_created_once() -> None:
@@ -100,19 +98,6 @@ def test_a_crash_loop_before_the_first_plan_ends_the_job() -> None:
     assert drive.end.code == ExitCode.STALLED
     assert "group 3 died 4 times before the first plan; the last time: worker killed by signal 11" in drive.end.verdict
     assert drive.all(CreateGroup).count(CreateGroup(3)) == 4
-
-
-def test_a_group_that_waits_for_others_and_is_evicted_is_no_crash_loop() -> None:
-    """A job may wait for room for days, on nodes that come and go: who lasted for minutes is started again."""
-    drive = Drive(replace(CONFIG, start_timeout=math.inf))
-    for start in range(1, 8):
-        drive.uids[2] = f"u2-{start}"
-        drive.do(drive.up(2), drive.hello(2))
-        drive.do(AgentGone(2, f"u2-{start}", "evicted"), after=120.0)
-        drive.do(Tick(), after=70.0)
-
-    assert drive.end is None
-    assert drive.all(CreateGroup).count(CreateGroup(2)) == 8
 
 
 def test_a_group_that_cannot_be_started_is_tried_again() -> None:
