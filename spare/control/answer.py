@@ -19,6 +19,9 @@ from spare.control.sharing import reordered
 from spare.control.state import Group, GroupState, JobState, Loss, Probe, State, Suspicion
 from spare.control.turn import Turn
 
+_IN_VAIN = 4
+"""Failures running, with nobody to blame for them, after which those that join are."""
+
 
 def answer(turn: Turn) -> None:
     """Make the plan that what is known calls for, if it does."""
@@ -96,7 +99,7 @@ def _hindering(state: State, count: int) -> list[tuple[int, str]]:
     """Joiners that hinder the others, each with the cause: it has nothing yet that the job needs, so it goes first.
 
     Who did not come to meet the members, at once; who cannot reach one of them, when nobody else complains of that one,
-    the second time running.
+    the second time running. All of them, where nobody can be named and it fails again and again.
     """
     joining = {g for g in state.live if state.groups[g].state is GroupState.JOINING}
     members = [s for s in state.suspicions if s.group not in joining]
@@ -106,6 +109,8 @@ def _hindering(state: State, count: int) -> list[tuple[int, str]]:
         for s in state.suspicions:
             if s.group in joining and s.unreachable and not s.unreachable & named:
                 found.append((s.group, f"it could not join, the second time running: {s.error}"))
+    if not found and count >= _IN_VAIN:
+        found = [(g, f"it could not join: {count} failures running, as long as it was to") for g in sorted(joining)]
     return found
 
 

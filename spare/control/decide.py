@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spare.api.checkpoint import Name
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.control import boundary, checkpointing, halt, leave, poison, recovery, rejoin, routine, spares, straggle
@@ -189,6 +190,8 @@ def _finish(turn: Turn) -> None:
     if all(state.groups[g].finished for g in state.live):
         assert state.plan is not None
         text = f"complete: {state.step} steps on {len(state.plan.members)} groups, {state.masked} losses masked"
+        if state.plan.checkpoint and Name.parse(state.plan.checkpoint).step == state.step:
+            text += f"; all of them were in checkpoint {state.plan.checkpoint} already, and nothing was left to do"
         turn.end(ExitCode.COMPLETE, EventReason.COMPLETED, text)
 
 

@@ -8,6 +8,7 @@ from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import EventReason
 from spare.control import note
+from spare.control.rank import Raised
 from spare.control.state import Group, GroupState, State, UserError
 from spare.control.turn import Turn
 
@@ -36,27 +37,44 @@ def exceptions(turn: Turn) -> None:
     them that broke loses the group though nobody is known to have died: it cannot be made again in a running script.
     Of a group that was let go meanwhile its end tells.
     """
-    for here in turn.state.groups:
-        for rank in here.ranks:
-            raised = rank.raised
-            if raised is None or turn.now < raised.at + turn.config.patience(raised.inside):
-                continue
-            turn.put_rank(here.group, rank.rank, raised=None)
-            if here.state in (GroupState.LOST, GroupState.LEFT):
-                continue
-            if note.costs_only_itself(here, raised.ours, raised.type):
-                note.gone(turn, here.group, f"it could not join: {raised.text.splitlines()[0]}", raised.at)
-            elif raised.inside:
-                note.gone(turn, here.group, f"rank {rank.rank}: {raised.text.splitlines()[0]}", raised.at)
-            else:
-                error = UserError(here.group, raised.text, raised.ours, raised.type)
-                turn.set(errors=(*turn.state.errors, error))
+    for at, group, rank, raised in _raised(turn.state):
+        if turn.now < at:
+            break
+        turn.put_rank(group, rank, raised=None)
+        here = turn.group(group)
+        if here.state in (GroupState.LOST, GroupState.LEFT):
+            continue
+        if note.costs_only_itself(here, raised.ours, raised.type):
+            note.gone(turn, group, f"it could not join: {raised.text.splitlines()[0]}", raised.at)
+        elif raised.inside:
+            note.gone(turn, group, f"rank {rank}: {raised.text.splitlines()[0]}", raised.at)
+        else:
+            error = UserError(group, raised.text, raised.ours, raised.type)
+            turn.set(errors=(*turn.state.errors, error))
 
 
 def next_exception(state: State) -> float:
     """When the next of them is to be judged; infinite if none is."""
-    found = [rank.raised for here in state.groups for rank in here.ranks if rank.raised is not None]
-    return min((raised.at + state.config.patience(raised.inside) for raised in found), default=math.inf)
+    return min((at for at, *_ in _raised(state)), default=math.inf)
+
+
+def _raised(state: State) -> list[tuple[float, int, int, Raised]]:
+    """(when to judge it, group, rank, what it raised), the first to be judged first.
+
+    A connection that broke is judged soon, but not before what a sibling had raised of its own before that: then it is
+    the end of that script which broke it.
+    """
+    found, config = list[tuple[float, int, int, Raised]](), state.config
+    for here in state.groups:
+        told = [(rank.rank, rank.raised) for rank in here.ranks if rank.raised is not None]
+        if not told:
+            continue
+        own = min((raised.at for _, raised in told if not raised.inside), default=math.inf)
+        for rank, raised in told:
+            echo = raised.inside and own + config.settle <= raised.at
+            at = own + config.patience(False) if echo else raised.at + config.patience(raised.inside)
+            found.append((at, here.group, rank, raised))
+    return sorted(found, key=lambda each: (each[0], each[3].inside, each[1], each[2]))
 
 
 def silence(state: State, here: Group, now: float) -> float:

@@ -337,7 +337,8 @@ def _exited(turn: Turn, message: wire.Exited) -> None:
     known = state.starting or state.finishing or state.member(group)
     by_signal = message.signal is not None
     crashed = poison.crashed(turn, message)
-    if by_signal or crashed or (message.code is not None and is_masked(message.code)):
+    anew = state.restarting is not None and message.epoch > 0  # it was to begin again in any case
+    if anew or by_signal or crashed or (message.code is not None and is_masked(message.code)):
         how = f"killed by signal {message.signal}" if by_signal else f"exited with code {message.code}"
         gone(turn, group, f"worker{_of_rank(turn, message.rank)} {how}{poison.in_hand(message)}", turn.now)
     elif (state.finishing or turn.group(group).ranks[message.rank].halted) and message.code == 0:
@@ -357,7 +358,7 @@ def _exit_text(turn: Turn, message: wire.Exited) -> str:
         return f"{who} ended before the first step: does it open a Session and iterate its steps?"
     if message.code == 0:
         step = turn.group(message.group).step
-        return f"{who} ended at step {step}, before the last one was committed by all groups"
+        return f"{who} ended after {step} steps, before the last one was committed by all groups"
     return f"{who} exited with code {message.code}{tail}"
 
 

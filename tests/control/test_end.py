@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spare.api.exit_codes import ExitCode
 from spare.control.action import Announce, EndJob, SendFinish, SendStop
 from spare.control.signal import AgentGone, Interrupted, Tick
 from spare.control.state import JobState
-from tests.control.drive import started
+from tests.control.drive import CONFIG, Drive, started
 
 
 def test_finish_is_sent_when_all_members_are_done() -> None:
@@ -34,6 +36,17 @@ def test_the_job_is_complete_when_all_scripts_have_ended() -> None:
     assert drive.state.job is JobState.COMPLETE
     assert drive.state.digest == "d"
     assert drive.state.masked == 0
+
+
+def test_a_job_that_has_nothing_left_to_do_says_so() -> None:
+    """Its checkpoint has as many steps as the script asks for, or more."""
+    drive, saved = Drive(replace(CONFIG, checkpoint="/saved")), "epoch-00000001-abcdef01/step-0000000005"
+    drive.do(*(drive.up(g) for g in range(4)), *(drive.hello(g, checkpoints=(saved,)) for g in range(4)))
+    drive.do(*(drive.done(g, step=5) for g in range(4)))
+    drive.do(*(drive.exited(g, code=0) for g in range(4)))
+
+    assert drive.end is not None
+    assert drive.end.verdict.endswith(f"all of them were in checkpoint {saved} already, and nothing was left to do")
 
 
 def test_a_script_that_fails_after_the_finish_is_an_error() -> None:
@@ -159,7 +172,7 @@ def test_an_error_of_the_runtime_ends_the_job_with_its_own_code(type_: str, code
     ("how", "text"),
     [
         ({"code": 1, "tail": "Killed by OOM guard"}, "exited with code 1; its last words:\nKilled by OOM guard"),
-        ({"code": 0}, "ended at step 4, before the last one was committed"),
+        ({"code": 0}, "ended after 4 steps, before the last one was committed"),
     ],
 )
 def test_an_exit_without_a_signal_is_the_scripts_own(how: dict[str, object], text: str) -> None:

@@ -67,6 +67,16 @@ def test_suspend_stops_all() -> None:
     assert "nothing was saved" in drive.end.verdict
 
 
+def test_a_step_that_could_not_be_saved_is_not_said_to_have_no_place() -> None:
+    """A full disk, or a save that took too long: what there is instead is named."""
+    drive = running(checkpoint="/saved")
+    drive.do(Suspend("SIGTERM received", 30.0))
+    stop(drive, saved=False)
+
+    assert drive.end is not None
+    assert "that step could not be saved by all" in drive.end.verdict
+
+
 def test_a_job_that_has_not_begun_is_suspended_at_once() -> None:
     """There is nothing to finish."""
     drive = Drive()

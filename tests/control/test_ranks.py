@@ -299,3 +299,19 @@ def test_what_a_rank_raised_is_not_judged_once_its_group_was_let_go(inside: bool
 
     assert drive.end is None
     assert drive.plan.groups == (0, 2, 3)
+
+
+def test_a_script_that_raises_is_told_though_its_end_breaks_its_siblings_connections() -> None:
+    """Its process ends a moment after it has raised, and what the siblings raise because of that is judged sooner."""
+    for wait in (0.06, 0.3, 0.9):
+        drive = started(PODS)
+        drive.do(drive.errored(1, rank=3))
+        echo = drive.errored(1, rank=0, type="RuntimeError", text="gloo/x.cc: connection reset", inside=True)
+        said = drive.do(drive.exited(1, rank=3, code=1), echo, after=wait)
+        while drive.end is None and said.wake < float("inf"):
+            assert said.wake > drive.now, "it wakes for nothing"
+            said = drive.do(Tick(), after=said.wake - drive.now)
+
+        assert drive.end is not None
+        assert (drive.end.code, drive.state.masked) == (1, 0)
+        assert "ValueError: bad shape (group 1, rank 3, step 3)" in drive.end.verdict

@@ -221,6 +221,19 @@ def test_a_joiner_that_cannot_reach_its_donor_goes_and_not_the_donor() -> None:
         assert (drive.plan.epoch, drive.plan.groups) == (epoch, groups)
 
 
+def test_a_joiner_with_whom_everything_fails_goes_though_nobody_is_named() -> None:
+    """The others cannot connect to it, say, and what fails tells no name: the job must not end by it."""
+    drive = degraded()
+    returned(drive)
+    for _ in range(4):
+        assert drive.plan.groups == (0, 1, 2, 3)
+        drive.do(*(drive.suspect(g) for g in drive.plan.groups))
+        _answered(drive)
+
+    assert (drive.plan.groups, drive.end) == ((0, 1, 3), None)
+    assert "it could not join: 4 failures running" in drive.plan.reason
+
+
 def test_a_donor_that_a_member_cannot_reach_either_is_the_one_to_go() -> None:
     """Then two complain of it."""
     drive = degraded()

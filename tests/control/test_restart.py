@@ -104,6 +104,17 @@ def test_after_the_last_restart_the_job_fails_and_says_so() -> None:
     assert EventReason.BACKOFF_LIMIT_EXCEEDED in {a.reason for a in drive.all(Announce)}
 
 
+def test_a_script_that_ends_before_it_begins_again_is_no_error() -> None:
+    """What it raised is of a step that never was: several can find at the same moment that they cannot go on."""
+    drive = wiped_out()
+    drive.do(drive.errored(3, type="StateLost", ours=True), drive.exited(3, code=1), after=0.1)
+
+    assert drive.end is None
+    before = len(drive.all(CreateGroup))
+    drive.do(Tick(), after=2.0)
+    assert 3 in {a.group for a in drive.all(CreateGroup)[before:]}
+
+
 def test_a_group_that_had_left_begins_again_with_the_others() -> None:
     """All are needed, though nobody was to come back while the job went on; a coordinator that comes back knows it."""
     config = replace(CONFIG, on_wipe_out=OnWipeOut.RESTART, redundancy=2, replace=False)
