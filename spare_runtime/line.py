@@ -31,9 +31,11 @@ _CONNECT_DEADLINE = 30.0
 
 def leave(reason: str, code: int) -> NoReturn:
     """End this process at once, from any thread: what it was computing must not leave it."""
-    print(f"spare: {reason}", file=sys.stderr, flush=True)  # noqa: T201
-    sys.stdout.flush()
-    os._exit(code)
+    try:
+        print(f"spare: {reason}", file=sys.stderr, flush=True)  # noqa: T201
+        sys.stdout.flush()
+    finally:  # also where nobody reads that any more: the agent, which does, may be what has ended
+        os._exit(code)
 
 
 class Line(ABC):

@@ -74,6 +74,12 @@ def join(skeleton: Any, tensors: list[Tensor]) -> Any:
     return skeleton
 
 
+def copied(state: Any) -> Any:
+    """The state with tensors of its own, on the host."""
+    skeleton, tensors = split(state)
+    return join(skeleton, [tensor.detach().to("cpu", copy=True) for tensor in tensors])
+
+
 def _slots(skeleton: Any, found: dict[int, Tensor]) -> dict[int, Tensor]:
     """An empty tensor for each place of the skeleton."""
     if isinstance(skeleton, dict):
@@ -143,14 +149,14 @@ class Donor:
             connection.settimeout(_GREETING_DEADLINE)
             with connection.makefile("rb") as lines:
                 hello = json.loads(lines.readline(4096))
-            token_right = hmac.compare_digest(str(hello["token"]), self._token)
+            token_right = hmac.compare_digest(str(hello["token"]).encode(), self._token.encode())
             with self._lock:
                 offer = self._offer
                 if not token_right or offer is None or offer.epoch != hello["epoch"]:
                     raise ValueError("nothing is offered for this epoch")
                 self._open.add(connection)
             self._send(connection, offer)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             with contextlib.suppress(OSError):
                 connection.sendall(json.dumps({"refused": str(error)}).encode() + b"\n")
         finally:

@@ -33,7 +33,7 @@ LAST_WORDS = 0.5
 """Seconds in which the line of a worker that has ended must have been read to its end; it takes microseconds."""
 LINGER = 30.0
 """Seconds that an agent whose worker has ended waits for a coordinator to take note."""
-REPEATED = ("suspect", "errored", "exited", "done", "running", "saved", "left", "halted")
+REPEATED = ("suspect", "errored", "exited", "done", "running", "saved", "left", "halted", "unreadable")
 """Kinds of report of which the last one is said again to a coordinator that attaches."""
 
 
@@ -59,7 +59,6 @@ class Agent:
         self._doors = doors or Doors(tls_context(env.tls))
         self._clock = clock
         self.plan: wire.Plan | None = None
-        self.finished = False
         self.assembly = assembly or Assembling(env)
         self.stopping: asyncio.Event = asyncio.Event()
         self.stop_reason = ""
@@ -82,7 +81,9 @@ class Agent:
         tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._work(below))]
         stopped = asyncio.create_task(self.stopping.wait())
         try:
-            await asyncio.wait({tasks[1], stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                tasks[0].result()  # without heartbeats the group is lost: say why
             if not tasks[1].done():
                 self._say(f"stopping: {self.stop_reason}")
                 await asyncio.gather(*(worker.end(STOP_GRACE) for worker in self.workers))
@@ -157,7 +158,10 @@ class Agent:
 
     def _leave(self, reason: str, grace: float | None = None) -> None:
         """Ask for a plan without this group; end at once where it takes part in nothing yet."""
-        if self.plan is None or self.plan.admission is None or not any(worker.alive() for worker in self.workers):
+        here = self.plan is not None and (
+            self.plan.admission is not None or self.plan.drained
+        )  # it still ends its step
+        if not here or not any(worker.alive() for worker in self.workers):
             self._stop(reason)
         elif self.leaving.ask(reason, self.env.grace if grace is None else grace):
             self._say(f"leaving: {reason}")
@@ -180,7 +184,8 @@ class Agent:
 
     def _say(self, text: str) -> None:
         of = f".{self.env.pod}" if self.env.pods > 1 else ""
-        print(f"[agent {self.env.name}{of}] {text}", file=sys.stderr, flush=True)  # noqa: T201
+        with contextlib.suppress(OSError):  # a disk full of logs must not keep an agent from its work
+            print(f"[agent {self.env.name}{of}] {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     # --- up: to the coordinator -----------------------------------------------------------------------------------
 
@@ -299,10 +304,7 @@ class Agent:
             self._beat_once(message.nonce)
         elif isinstance(message, wire.Assemble):
             self.assembly.heard(message)
-        elif isinstance(message, wire.Finish):
-            self.finished = True
-            self._pass_down(line)
-        elif isinstance(message, wire.Save):
+        elif isinstance(message, wire.Finish | wire.Save):
             self._pass_down(line)
         elif isinstance(message, wire.Renew):
             self._renew(message)
@@ -322,8 +324,7 @@ class Agent:
             return  # the same one again: a coordinator that came back
         self.plan, self.env = plan, placed(self.env, plan.group)
         for worker in self.workers:
-            for kind in ("suspect", "running"):
-                worker.last.pop(kind, None)  # of an older epoch now
+            worker.answered(plan)
         self._pass_down(line)
 
     def _renew(self, order: wire.Renew) -> None:

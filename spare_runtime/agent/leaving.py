@@ -28,7 +28,7 @@ class Leaving:
         self._until: float | None = None
         self._serves: str | None = None
         self._epoch = 0
-        self._timer: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def ask(self, reason: str, grace: float) -> bool:
         """It is to be gone within `grace` seconds; whether that is news. A shorter grace replaces a longer one."""
@@ -36,7 +36,7 @@ class Leaving:
             return False
         self.close()
         self._reason, self._until = reason, self._clock() + grace
-        self._timer = asyncio.create_task(self._pass_by(min(RESERVE_MOST, grace / 3)))
+        self._after(grace - min(RESERVE_MOST, grace / 3), self._nearly_over)
         return True
 
     def offered(self, by: wire.Leave) -> None:
@@ -58,8 +58,10 @@ class Leaving:
     def _left(self) -> float:
         return 0.0 if self._until is None else max(0.0, self._until - self._clock())
 
-    async def _pass_by(self, reserve: float) -> None:
-        await asyncio.sleep(max(0.0, self._left() - reserve))
+    def _after(self, seconds: float, call: Callable[[], None]) -> None:
+        """A timer, and no task: an agent may end in the moment in which it is asked, and leaves nothing unawaited."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, call)
+
+    def _nearly_over(self) -> None:
         self._hand_on()
-        await asyncio.sleep(self._left())
-        self._over(f"its grace is over ({self._reason})")
+        self._after(self._left(), lambda: self._over(f"its grace is over ({self._reason})"))

@@ -71,7 +71,7 @@ class Worker:
                 stdin=asyncio.subprocess.DEVNULL,
                 stderr=writer,
                 start_new_session=True,
-                preexec_fn=lambda: die_with(parent),  # this process has one thread
+                preexec_fn=lambda: die_with(parent),  # no lock is needed for it
             )
         except OSError:
             os.close(reader)
@@ -87,8 +87,11 @@ class Worker:
         )
         try:
             while chunk := await stream.read(65536):
-                sys.stderr.buffer.write(chunk)
-                sys.stderr.buffer.flush()
+                with contextlib.suppress(
+                    OSError
+                ):  # a disk full of logs; unread, the worker would wait for room for ever
+                    sys.stderr.buffer.write(chunk)
+                    sys.stderr.buffer.flush()
                 self._last_bytes = (self._last_bytes + chunk)[-4 * TAIL_CHARACTERS :]
         finally:
             transport.close()
@@ -140,6 +143,12 @@ class Worker:
             "still": base.still + silent,
         }
         return base.model_copy(update=more)
+
+    def answered(self, plan: wire.Plan) -> None:
+        """A newer plan has come: what it answers is not said again. A suspicion is answered by an urgent one only."""
+        for kind, newer in (("suspect", plan.base), ("running", plan.epoch)):
+            if kind in self.last and wire.read(self.last[kind]).epoch < newer:
+                del self.last[kind]
 
     def tell(self, line: bytes) -> None:
         """Send it a message, if there is a line to it."""

@@ -171,3 +171,11 @@ def test_an_agent_that_does_not_answer_is_named() -> None:
 
     with pytest.raises(OSError, match="the agent of group 4 does not answer at @nobody"):
         AgentLine(read_environment(told), lambda _: None, lambda: None)
+
+
+def test_a_process_ends_though_nobody_reads_why() -> None:
+    """The agent, which reads its stderr, may be what has ended."""
+    code = "import os, sys; r, w = os.pipe(); os.dup2(w, 2); os.close(r); os.close(w)\n"
+    code += "from spare_runtime.line import leave; leave('fenced', 77)"
+
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 77

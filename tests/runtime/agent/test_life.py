@@ -227,3 +227,20 @@ def test_a_worker_is_started_again_on_demand(tmp_path: Path) -> None:
         until(lambda: len(stage.told('"kind":"plan"')) == 2, "the next plan")
         assert lives(hello.pid)
         assert not [m for m in line.seen if isinstance(m, wire.Exited)]
+
+
+def test_a_signal_does_not_cut_off_who_was_let_go(tmp_path: Path) -> None:
+    """A pod's deletion is known to the operator before its kubelet asks the agent to go: by then the plan may have let
+    the group go, and its worker still has a step to end."""
+    with acting(tmp_path, SPARE_GRACE="30") as stage:
+        line = stage.ready()
+        line.send(plan(2))
+        line.send(wire.Drain(**ME | {"epoch": 2}, grace=20.0))
+        line.next(wire.Leave)
+        line.send(plan(3, base=2, admission=None, drained=True))
+        until(lambda: stage.told('"epoch":3'), "the plan without it arrived")
+        stage.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+
+        assert lives(stage.worker())
+        assert stage.process.poll() is None

@@ -213,3 +213,25 @@ def test_an_agent_can_live_on_ipv6(tmp_path: Path) -> None:
     with acting(tmp_path, SPARE_BIND="::1") as stage:
         assert stage.address.host == "::1"
         assert stage.ready().seen
+
+
+def test_a_suspicion_is_said_again_until_an_urgent_plan_answers_it(tmp_path: Path) -> None:
+    """A boundary plan was under way when the reduction failed, and the coordinator died before it took note."""
+    suspect = wire.Suspect(**ME | {"epoch": 1}, group=0, step=3, phase="reduce", error="peer gone", unreachable=(1,))
+    with acting(tmp_path, f"say:{suspect.line().decode().strip()}") as stage:
+        line = stage.ready()
+        line.next(wire.Suspect)
+        line.send(plan(2, base=1))
+        until(lambda: stage.told('"epoch":2'), "the boundary plan arrived")
+
+        assert stage.attached().next(wire.Suspect) == suspect
+
+
+def test_that_a_checkpoint_cannot_be_read_is_said_again(tmp_path: Path) -> None:
+    """Its worker waits for a plan with another one."""
+    name = "epoch-00000001-abcdef01/step-0000000005"
+    unreadable = wire.Unreadable(**ME, group=0, name=name, error="torn")
+    with acting(tmp_path, f"say:{unreadable.line().decode().strip()}") as stage:
+        stage.ready().next(wire.Unreadable)
+
+        assert stage.attached().next(wire.Unreadable) == unreadable
