@@ -28,7 +28,7 @@ class Legacies(Standing):
         this group; after one that keeps it, or none, it goes on with the others."""
         membership, line = self.membership, self.line
         membership.must_hand_on = False
-        if not self.training.whole or self.env.ranks > 1:
+        if not self.training.whole:
             return
         seen = membership.seen_epoch
         donor = self._legacy = self._around.donor(self.env.bind, self.env.token)

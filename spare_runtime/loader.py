@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 import torch.multiprocessing
@@ -100,31 +101,51 @@ class Loader:
         self._fetch = functools.partial(_fetch, dataset, collate or default_collate)
         self._part = part
         self._seed, self._upcoming, self._ahead = seed, upcoming, workers * prefetch
-        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
-        if workers:
-            self._pool = concurrent.futures.ProcessPoolExecutor(
-                workers,
-                # a fork would share the sockets of the process group and the locks of its threads
-                mp_context=torch.multiprocessing.get_context("spawn"),
-                initializer=_begin,
-                initargs=(self._fetch,),
-            )
+        self._workers = workers
+        self._pool = self._start() if workers else None
         self._waiting: dict[Key, concurrent.futures.Future[Any]] = {}
+
+    def _start(self) -> concurrent.futures.ProcessPoolExecutor:
+        return concurrent.futures.ProcessPoolExecutor(
+            self._workers,
+            # a fork would share the sockets of the process group and the locks of its threads
+            mp_context=torch.multiprocessing.get_context("spawn"),
+            initializer=_begin,
+            initargs=(self._fetch,),
+        )
 
     def __getitem__(self, micro: MicroLike) -> Any:
         """The batch of `micro`.
 
         Raises:
             Whatever the data set or the collate function raises.
+            TimeoutError: a worker was at it for too long.
+            RuntimeError: two workers ended over it.
         """
         if self._pool is None:
             indices, seed = self._request(micro)
             batch = self._fetch(indices, seed)
             seed_all(seed)  # the batch is computed from the same random state, with workers and without
             return batch
-        future = self._waiting.pop(_key(micro), None) or self._submit(self._pool, micro)
-        self._look_ahead(self._pool, micro)
-        return future.result(timeout=_FETCH_DEADLINE)
+        try:
+            future = self._waiting.pop(_key(micro), None) or self._submit(self._pool, micro)
+            self._look_ahead(self._pool, micro)
+            return _result(future, micro)
+        except BrokenProcessPool:
+            return self._again(micro)
+
+    def _again(self, micro: MicroLike) -> Any:
+        """Fetch with workers made anew, and nothing beside it: the end of one (a lack of memory kills the largest) is
+        no error of the script, unless the same micro-batch ends another."""
+        self.close()
+        self._waiting.clear()
+        self._pool = self._start()
+        try:
+            return _result(self._submit(self._pool, micro), micro)
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                f"two processes of the loader ended while they fetched {_named(micro)}: {error}"
+            ) from error
 
     def _look_ahead(self, pool: concurrent.futures.ProcessPoolExecutor, present: MicroLike) -> None:
         wanted: dict[Key, MicroLike] = {}
@@ -154,6 +175,19 @@ class Loader:
 
 def _key(micro: MicroLike) -> Key:
     return micro.step, micro.shard, micro.index
+
+
+def _named(micro: MicroLike) -> str:
+    return f"micro-batch {micro.index} of shard {micro.shard} in step {micro.step}"
+
+
+def _result(future: concurrent.futures.Future[Any], micro: MicroLike) -> Any:
+    try:
+        return future.result(timeout=_FETCH_DEADLINE)
+    except TimeoutError as error:
+        if future.done():
+            raise  # of the data set itself
+        raise TimeoutError(f"waited {_FETCH_DEADLINE:.0f} s for a process of the loader: {_named(micro)}") from error
 
 
 def _fetch(dataset: Dataset, collate: Callable[[list[Any]], Any], indices: list[int], seed: int) -> Any:

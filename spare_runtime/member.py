@@ -49,13 +49,13 @@ class Member(Regrouping):
 
         Each is a bit number (shard * m + index); asking for the next one says that its gradient is in the local sum.
         """
-        training = self.training
+        training, self._over = self.training, False
         half = training.todo.bit_count() // 2
         self._script_ran()
         while training.committed == number:
             if self._any(self.membership.must_act):
                 self.regroup("to act on")
-            elif self.membership.must_hand_on:
+            elif self.membership.must_hand_on and self.env.ranks == 1:  # each rank hears of it at another moment
                 self.hand_on()
             elif training.todo:
                 if training.todo.bit_count() <= max(half, 1):
@@ -128,6 +128,15 @@ class Member(Regrouping):
             self._misfit = f"the sum of rank {misfits[0]} of this group does not fit" if misfits else ""
         return all(seen for _, seen, _, _ in said)
 
+    def begins(self, until: int) -> None:
+        """Say so where the checkpoint that the job goes on from leaves none of `until` steps to do."""
+        begun, training = self.keeper.begun_from, self.training
+        if begun is not None and begun.step == training.committed >= until and self.plan.leader_group == self.env.group:
+            self._around.say(
+                f"spare: {training.committed} steps are in checkpoint {begun.name} already: of steps(until={until}) "
+                "none is left to do"
+            )
+
     def between_steps(self) -> None:
         """The step before is done with, the next one has not begun: the moment to write a checkpoint."""
         plan, training = self.plan, self.training
@@ -140,15 +149,19 @@ class Member(Regrouping):
     def arrive(self) -> None:
         """After the last step, before the script goes on: who was admitted at the last commit loads what all have now.
 
-        Plans that took effect with it are acted on now, for what the script does next may change the model.
+        Plans that took effect with it are acted on now, and the last checkpoint is of this moment: what the script does
+        next may change the model.
 
         Raises:
             Departed: the job ended before this group had it.
         """
+        self._over = True
         self._script_ran()
+        membership = self.membership
         with contextlib.suppress(JobEnded):
-            while self._any(self.membership.must_act) or not self._loaded_at_the_end():
+            while self._any(membership.must_act) or not self._loaded_at_the_end():
                 self.regroup("after the last step")
+        self.keeper.save_now(self.plan, self.training, LAST_DEADLINE, lambda: membership.must_act, wait=False)
 
     def finish(self) -> None:
         """After the last step: stay reachable until everybody has committed it."""
@@ -164,7 +177,9 @@ class Member(Regrouping):
         if not self._loaded_at_the_end():
             return False
         line, training = self.line, self.training
-        self.save(LAST_DEADLINE)
+        self.save(LAST_DEADLINE, unless=lambda: self.membership.must_act)
+        if self._any(self.membership.must_act):
+            return False  # others may wait to meet this group; what is being written goes on
         line.phase = "done"
         sha = training.digest()
         line.send(line.report(wire.Done, step=training.committed, digest=sha, loss=training.loss))
@@ -187,7 +202,7 @@ class Member(Regrouping):
         self.line.send(
             self.line.report(
                 wire.Errored,
-                step=self.training.committed,
+                step=self.training.committed - self._behind,  # code behind a commit belongs to that step
                 type=type(error).__name__,
                 text=f"the script exited with code {error.code}" if isinstance(error, SystemExit) else str(error),
                 traceback=text[-8000:],

@@ -42,18 +42,40 @@ class Facts:
 
     def to_text(self) -> str:
         """As it is written into the store."""
-        return json.dumps([f"{value:x}" if name == "held" else value for name, value in vars(self).items()])
+        return json.dumps([_runs(value) if name == "held" else value for name, value in vars(self).items()])
 
     @classmethod
     def of_text(cls, text: str) -> Facts:
         """The inverse of `to_text`."""
         values = dict(zip((f.name for f in fields(cls)), json.loads(text), strict=True))
-        return cls(**values | {"held": int(values["held"], 16)})
+        return cls(**values | {"held": _mask(values["held"])})
 
     @property
     def turn(self) -> tuple[int, int]:
         """How far it has come."""
         return self.committed, self.begun_again
+
+
+def _runs(mask: int) -> list[int]:
+    """The set bits as first, count, first, count, ...: as a mask, what one of 1,000 groups holds is kilobytes, and each
+    member reads what all hold."""
+    found, at = list[int](), 0
+    while mask:
+        gap = (mask & -mask).bit_length() - 1
+        mask >>= gap
+        count = (~mask & mask + 1).bit_length() - 1
+        mask >>= count
+        found += [at + gap, count]
+        at += gap + count
+    return found
+
+
+def _mask(runs: list[int]) -> int:
+    """The inverse."""
+    mask = 0
+    for first, count in zip(runs[::2], runs[1::2], strict=True):
+        mask |= (1 << count) - 1 << first
+    return mask
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from spare_runtime.errors import Departed, JobEnded, SessionMisuse, StateDiverge
 from spare_runtime.legacy import Legacies
 from spare_runtime.regroup import Facts, Outcome, outcome
 from spare_runtime.standing import FLUSH_DEADLINE, Said
-from spare_runtime.transfer import Offer
+from spare_runtime.transfer import Offer, copied
 
 PLAN_DEADLINE = 3600.0
 """Seconds that a group whose collective failed, or that has finished, waits for the operator. Long: the operator may
@@ -32,6 +32,8 @@ class Regrouping(Legacies):
     """The training state is to be given as soon as the script's own code behind the last commit has run."""
     _stops: wire.Plan | None = None
     """A plan by which this group halts then."""
+    _over = False
+    """The script has come to the end of its loop over steps: what it does next may change the model."""
 
     def regroup(self, why: str) -> None:
         """Act on the plan at hand, or wait for one, until the members of one plan have met.
@@ -225,7 +227,8 @@ class Regrouping(Legacies):
 
     def _give(self) -> None:
         self._owes = False
-        self._donor.offer(Offer(self.plan.epoch, self.training.state()))
+        state = self.training.state()
+        self._donor.offer(Offer(self.plan.epoch, copied(state) if self._over else state))
         self.faults.at(self.training.committed, "give")
 
     def _script_ran(self) -> None:

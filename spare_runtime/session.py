@@ -23,6 +23,9 @@ from spare_runtime.training import REDUCTIONS, Stateful, Steppable, Training
 
 __all__ = ["Micro", "Session", "Step"]
 
+_SPOKEN_WITH: set[str | None] = set()
+"""Agents that a session of this process was entered with. An agent has one worker, and that one membership."""
+
 
 class Step:
     """One optimizer step. Iterating gives this group's micro-batches; when it ends, the step is committed."""
@@ -90,6 +93,11 @@ class Session:
 
     def __enter__(self) -> Self:
         env = self._env
+        if env.agent in _SPOKEN_WITH:
+            raise SessionMisuse(
+                "this process has had a session before, and a script opens one: for more steps call its steps() again"
+            )
+        _SPOKEN_WITH.add(env.agent)
         group, rank = None if env.spare is not None else env.group, env.rank if env.ranks > 1 else None
         ledger = Ledger(env.directory, group, env.uid, rank)
         training = Training(self._model, self._optimizers, self._on_gradients, ledger, env.digests, self._reduction)
@@ -102,7 +110,7 @@ class Session:
     ) -> None:
         try:
             if error is None:
-                self._member.finish()
+                self._finish()
             elif isinstance(error, Departed):
                 pass  # it has said so
             elif isinstance(error, Exception | SystemExit):  # an exit is told now: the interpreter's end may take long
@@ -111,6 +119,13 @@ class Session:
             self._member.leave()
             for loader in self._loaders:
                 loader.close()
+
+    def _finish(self) -> None:
+        try:
+            self._member.finish()
+        except Exception as error:  # raised again; nobody else would tell of it
+            self._member.tell_error(error, None)
+            raise
 
     @property
     def _member(self) -> Member:
@@ -184,6 +199,7 @@ class Session:
             Departed: this group leaves, or the job ended before it had the state; the script ends with 0.
         """
         self._member.keeper.agree(self._terms())  # also where all steps are committed already
+        self._member.begins(until)
         while self.committed < until:
             number = self.committed
             self._member.keeper.agree(self._terms())

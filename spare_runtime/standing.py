@@ -229,10 +229,10 @@ class Standing(ABC):
         self._around.say(f"spare: {what} in {transfer.seconds:.3f} s")
         self.line.micros = 0
 
-    def save(self, deadline: float) -> bool:
+    def save(self, deadline: float, unless: Callable[[], bool] = lambda: False) -> bool:
         """Have a checkpoint of the present state before `deadline` seconds are over; whether there is one, as far as
-        it is this group's to write. Between two steps only."""
-        return self.keeper.save_now(self.plan, self.training, deadline)
+        it is this group's to write. Between two steps only. Not waited for while `unless`."""
+        return self.keeper.save_now(self.plan, self.training, deadline, unless)
 
     def _cancel_transfer(self) -> None:
         if self._transfer is not None:

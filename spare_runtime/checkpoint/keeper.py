@@ -55,7 +55,8 @@ class Keeper:
         self._due: float | None = None
         self._period = float("inf")
         self._line: Line | None = None
-        self._begun_from: Manifest | None = None
+        self.begun_from: Manifest | None = None
+        """What this process has begun with itself; None: step 0, or a member's state."""
         self._newest: Name | None = None
         """Written, or begun with: there is nothing to be gained by writing this one."""
         self._terms: Terms | None = None
@@ -121,7 +122,7 @@ class Keeper:
         except (SessionMisuse, ValueError, KeyError, RuntimeError) as error:
             raise CheckpointMismatch(f"checkpoint {name} does not fit the script: {error}") from error
         training.anchor = (manifest.step, manifest.samples)
-        self._begun_from, self._newest = manifest, name
+        self.begun_from, self._newest = manifest, name
 
     def _progress(self) -> None:
         """Who loads for long does not hang."""
@@ -135,10 +136,10 @@ class Keeper:
         Raises:
             CheckpointMismatch: the job cannot go on like that from where the checkpoint left off.
         """
-        if self._terms is None and self._begun_from is not None:
-            text = refusal(self._begun_from.terms, terms)
+        if self._terms is None and self.begun_from is not None:
+            text = refusal(self.begun_from.terms, terms)
             if text is not None:
-                raise CheckpointMismatch(f"checkpoint {self._begun_from.name} cannot be gone on from: {text}")
+                raise CheckpointMismatch(f"checkpoint {self.begun_from.name} cannot be gone on from: {text}")
         self._terms = terms
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -162,19 +163,32 @@ class Keeper:
         self._newest = self._name(plan, training)
         self._writer.begin(training.state(), self._manifest(plan, training))
 
-    def save_now(self, plan: wire.Plan, training: Training, deadline: float) -> bool:
-        """Write one of the present state and wait for it, at most `deadline` seconds.
+    def save_now(
+        self,
+        plan: wire.Plan,
+        training: Training,
+        deadline: float,
+        unless: Callable[[], bool] = lambda: False,
+        wait: bool = True,
+    ) -> bool:
+        """Write one of the present state and wait for it, at most `deadline` seconds, and not while `unless`; without
+        `wait`, only until the state is copied.
 
         Returns:
             Whether the state is safe: by this group, or by whom the plan names for it.
         """
-        if self._writer is None or self._folder is None or self._terms is None or not training.whole:
+        if self._writer is None or self._folder is None:
             return False
         if training.committed == 0 or self._stale(training) or plan.writer != self._group:
             return True
-        if self._name(plan, training) in self._folder:
+        if self._terms is None or not training.whole:
+            return False
+        name = self._name(plan, training)
+        if name in self._folder:
             return True
-        came = self._writer.save(training.state(), self._manifest(plan, training), deadline)
+        came = self._writer.save(training.state(), self._manifest(plan, training), deadline, unless, wait)
+        if came is None and wait and not unless():
+            self._came(Failed(name, f"it was not written within {deadline:.0f} s"))
         return isinstance(came, Saved)
 
     def _done(self, plan: wire.Plan, training: Training) -> bool:
@@ -182,7 +196,7 @@ class Keeper:
 
     def _stale(self, training: Training) -> bool:
         """Nothing was committed since the checkpoint that this history began with."""
-        return self._begun_from is not None and training.committed == self._begun_from.step
+        return self.begun_from is not None and training.committed == self.begun_from.step
 
     def _name(self, plan: wire.Plan, training: Training) -> Name:
         return Name(plan.origin, training.committed, tag_of(plan.job))

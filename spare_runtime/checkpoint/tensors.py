@@ -57,9 +57,9 @@ def pack(plain: Any) -> Tensor:
         ValueError: it holds something that is neither a plain value nor a tensor, and so could not be read back.
     """
     packed = io.BytesIO()
-    torch.save(plain, packed)
-    data = bytes(packed.getbuffer())
     try:
+        torch.save(plain, packed)
+        data = bytes(packed.getbuffer())
         torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:
         raise ValueError(f"the training state may hold plain values and tensors only: {error}") from error

@@ -96,25 +96,35 @@ class Writer:
         self._thread = threading.Thread(target=self._work, args=work, name="spare-checkpoint", daemon=True)
         self._thread.start()
 
-    def wait(self, deadline: float) -> Saved | Failed | None:
-        """What came of the last one, waiting for it at most `deadline` seconds; None if it is not known by then."""
-        if self._thread is not None:
-            self._thread.join(max(0.0, deadline))
+    def wait(self, deadline: float, unless: Callable[[], bool] = lambda: False) -> Saved | Failed | None:
+        """What came of the last one, waiting for it at most `deadline` seconds, and not while `unless`; None if it is
+        not known by then."""
+        until = time.monotonic() + deadline
+        while self._thread is not None and self.busy and time.monotonic() < until and not unless():
+            self._thread.join(_LOOK_EVERY)
         return None if self.busy else self._came
 
-    def save(self, state: Any, manifest: Manifest, deadline: float) -> Saved | Failed | None:
-        """Write one now and wait for it: before this process leaves, or at the end. None: not done in time.
+    def save(
+        self,
+        state: Any,
+        manifest: Manifest,
+        deadline: float,
+        unless: Callable[[], bool] = lambda: False,
+        wait: bool = True,
+    ) -> Saved | Failed | None:
+        """Write one now and, with `wait`, wait for it: before this process leaves, or at the end. None: not done in
+        time, or given up because of `unless`; it is then still being written.
 
         One of the same step that is being written, or is complete already, is as good.
         """
         until = time.monotonic() + deadline
-        last = self.wait(deadline)
+        last = self.wait(deadline, unless)
         if isinstance(last, Saved) and str(last.name) == manifest.name:
             return last
         if self.busy:
             return None
         self.begin(state, manifest)
-        return self.wait(until - time.monotonic())
+        return self.wait(until - time.monotonic() if wait else 0.0, unless)
 
     def _copies(self, found: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors on the host, in memory that is kept from one checkpoint to the next."""

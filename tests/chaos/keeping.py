@@ -54,7 +54,7 @@ class SimWriter:
         self._came(saved)
         return saved
 
-    def save(self, state: Any, manifest: Manifest, deadline: float) -> Saved:
+    def save(self, state: Any, manifest: Manifest, deadline: float, *how: object) -> Saved:
         """See Writer."""
         self._process.at = "saving"
         self._process.sleep(0.01)
@@ -91,4 +91,4 @@ class SimKeeper(Keeper):
         state, manifest = self._vault.kept[plan.checkpoint]
         self._on_begin(state, plan.checkpoint)
         training.load(state)
-        self._begun_from, self._newest = manifest, Name.parse(plan.checkpoint)
+        self.begun_from, self._newest = manifest, Name.parse(plan.checkpoint)

@@ -89,8 +89,11 @@ def main() -> None:
     plain = loaded(Loader(Noisy(broken), group.upcoming, SEED), group, ahead=False)
     loader = Loader(Noisy(broken), group.upcoming, SEED, workers=1, prefetch=4)
     found = {"plain": plain, "workers": loaded(loader, group, ahead=True), "failing": failing(loader, broken)}
+    first = int(loader[micro(6, 0)][0, 3])
+    os.kill(first, signal.SIGKILL)
+    found["after_a_kill"] = loader[micro(6, 1)][:, 0].tolist()
     worker = int(loader[micro(6, 0)][0, 3])
-    print(json.dumps(found | {"worker": worker}), flush=True)  # noqa: T201
+    print(json.dumps(found | {"first": first, "worker": worker}), flush=True)  # noqa: T201
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -9,10 +9,12 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +22,10 @@ from torch import Tensor, nn
 
 from spare.api import wire
 from spare.planner import healthy, place
-from spare_runtime import Micro, Session
+from spare_runtime import Micro, Session, member
+from spare_runtime.checkpoint import tensors
+from spare_runtime.checkpoint.folder import Folder
+from spare_runtime.errors import PlanTimeout
 
 M, STEPS, RATE = 3, 4, 0.25
 HERE = {"SPARE_JOB": "j", "SPARE_GROUP": "0", "SPARE_UID": "u", "SPARE_TOKEN": "t", "SPARE_RENDEZVOUS_TIMEOUT": "20"}
@@ -46,6 +51,7 @@ def part(epoch: int, base: int, store: str) -> wire.Plan:
         placement=wire.PlacementRule(groups=1, redundancy=1, offsets=placement.offsets, strategy="Golomb"),
         micro_batches=M,
         schedule=healthy(placement, M).ranges(0),
+        writer=0,
         reason="a test",
     )
 
@@ -296,6 +302,63 @@ def script_error() -> dict[str, Any]:
     }
 
 
+def second() -> None:
+    """A session after another one, in one script."""
+    with training() as (session, m, _, optimizer):
+        for step in session.steps(until=1):
+            for micro in step:
+                session.backward(loss_of(m, micro))
+    with Session(m, optimizer):
+        pass
+
+
+def behind() -> int:
+    """Of an exception in what the script does behind the commit of step 1: the step that is told."""
+    try:
+        with training() as (session, m, agent, _o):
+            for step in session.steps(until=STEPS):
+                for micro in step:
+                    session.backward(loss_of(m, micro))
+                if step.number == 1:
+                    raise KeyError("scheduler")
+    except KeyError:
+        agent.wait(lambda message: isinstance(message, wire.Errored))
+    return next(m for m in agent.messages if isinstance(m, wire.Errored)).step
+
+
+def changed_after() -> list[Any]:
+    """Parameters after the last step, and those in the last checkpoint, where the script changes them in between."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SPARE_CHECKPOINT"] = folder
+        with training() as (session, m, _, _o):
+            for step in session.steps(until=2):
+                for micro in step:
+                    session.backward(loss_of(m, micro))
+            kept = [p.tolist() for p in m.parameters()]
+            with torch.no_grad():
+                for p in m.parameters():
+                    p.zero_()
+        del os.environ["SPARE_CHECKPOINT"]
+        [name] = Folder(Path(folder)).complete()
+        saved = tensors.read(Path(folder) / str(name) / "rank-0")["model"]
+    return [kept, [value.tolist() for value in saved.values()]]
+
+
+def at_the_end() -> list[Any]:
+    """What the coordinator hears of an error of the session's own after the last step."""
+    vars(member)["PLAN_DEADLINE"], agent = 0.2, AgentEnd(finish=False)
+    m = model()
+    try:
+        with Session(m, torch.optim.SGD(m.parameters(), lr=RATE)) as session:
+            for step in session.steps(until=1):
+                for micro in step:
+                    session.backward(loss_of(m, micro))
+    except PlanTimeout:
+        agent.wait(lambda message: isinstance(message, wire.Errored))
+    told = next(m for m in agent.messages if isinstance(m, wire.Errored))
+    return [told.type, told.ours, told.text]
+
+
 def raised(scene: Callable[[], None]) -> list[str]:
     """Type and text of what a scene raises."""
     try:
@@ -305,11 +368,17 @@ def raised(scene: Callable[[], None]) -> list[str]:
     return ["nothing", ""]
 
 
-MISUSE = (not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny)
+MISUSE = (not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny, second)
 
 if __name__ == "__main__":
     found = {scene.__name__: raised(scene) for scene in (*MISUSE, cleared_between_steps)}
-    ran = {"plain": plain(), "replanned": replanned(), "reference": reference(), "script_error": script_error()}
+    ran: dict[str, Any] = {
+        "plain": plain(),
+        "replanned": replanned(),
+        "reference": reference(),
+        "script_error": script_error(),
+    }
+    ran |= {"behind": behind(), "changed_after": changed_after(), "at_the_end": at_the_end()}
     print(json.dumps(found | ran), flush=True)  # noqa: T201
     sys.stderr.flush()
     os._exit(0)

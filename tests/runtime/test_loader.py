@@ -143,3 +143,12 @@ def test_workers_end_with_a_killed_training_process(run: dict[str, Any]) -> None
         time.sleep(0.01)
 
     assert not worker.exists()
+
+
+def test_a_worker_that_is_killed_is_followed_by_another(run: dict[str, Any]) -> None:
+    """As the kernel does where memory is short: no error of the script, and the batch is the one that it would have
+    been."""
+    assert run["worker"] != run["first"]
+    assert run["after_a_kill"] == [
+        float(SampleOrder(10, 9)[ordinal]) for ordinal in range((6 * 4 + 1) * 3, (6 * 4 + 2) * 3)
+    ]

@@ -160,6 +160,17 @@ def test_facts_survive_the_store(group: int, committed: int, reduced: int | None
     assert "\n" not in facts.to_text()
 
 
+def test_what_a_group_holds_is_said_in_few_words() -> None:
+    """Every member reads what all say: of 1,000 groups a mask for each would be gigabytes for the leader to send."""
+    schedule = healthy(place(1000, 9), 64)
+    held = 0
+    for shard, first, count in schedule.ranges(500):
+        held |= ((1 << count) - 1) << (shard * 64 + first)
+
+    assert held.bit_count() == 64
+    assert len(Facts(500, 7, None, True, held, "0123456789abcdef").to_text()) < 300
+
+
 # --- properties -----------------------------------------------------------------------------------------------------
 
 

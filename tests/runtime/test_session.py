@@ -73,6 +73,7 @@ def test_plans_in_mid_step_change_nothing_of_the_result(run: dict[str, Any]) -> 
         ("cleared_in_place", "in the middle of a step (zero_grad(set_to_none=False)"),
         ("graph", "create_graph"),
         ("again", "step 0 is not in flight; 1 steps are committed"),
+        ("second", "this process has had a session before, and a script opens one"),
     ],
 )
 def test_misuse_is_named(run: dict[str, Any], scene: str, named: str) -> None:
@@ -100,3 +101,23 @@ def test_an_exception_in_the_loop_is_told_with_its_micro_batch(run: dict[str, An
     assert (found["type"], found["step"], found["micro"], found["ours"]) == ("KeyError", 1, [0, 2], False)
     assert "caf" in found["text"]
     assert found["kinds"][-1] == "errored"
+
+
+def test_what_fails_behind_a_commit_is_told_with_the_step_that_it_belongs_to(run: dict[str, Any]) -> None:
+    """The number that the script's own loop has then."""
+    assert run["behind"] == 1
+
+
+def test_an_error_after_the_last_step_is_told(run: dict[str, Any]) -> None:
+    """As the runtime's own, which it is: the exit code alone would make it the script's."""
+    kind, ours, text = run["at_the_end"]
+
+    assert (kind, ours) == ("PlanTimeout", True)
+    assert "for the other groups to finish" in text
+
+
+def test_the_last_checkpoint_is_of_the_last_step(run: dict[str, Any]) -> None:
+    """And not of what the script makes of the model after its loop, averaged weights say: a run may go on from it."""
+    kept, saved = run["changed_after"]
+
+    assert saved == kept

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from spare.api import wire
 from spare.api.checkpoint import Manifest, Name, Terms, tag_of
 from spare_runtime.checkpoint import tensors
 from spare_runtime.checkpoint.claim import KEPT, PathTaken, hold
 from spare_runtime.checkpoint.folder import Folder
+from spare_runtime.checkpoint.keeper import Keeper
 from spare_runtime.checkpoint.writer import Failed, Saved, Writer
+from spare_runtime.config import read_environment
+from tests.runtime.plans import plan
 
 TERMS = Terms(groups=2, micro_batches=2, micro_batch_size=None, seed=0)
 
@@ -152,3 +158,36 @@ def test_claims_of_jobs_that_are_long_over_are_cleared_away(tmp_path: Path) -> N
         hold(tmp_path, f"{number:08x}", f"job {number}")
 
     assert len(list(tmp_path.iterdir())) == KEPT
+
+
+def test_who_waits_for_a_save_can_be_called_away_and_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a job others may have to be met while the last checkpoint is written: it goes on meanwhile."""
+    writer, go_on, write = Writer(Folder(tmp_path), 3, "uid", lambda _: None), threading.Event(), tensors.write
+    monkeypatch.setattr(tensors, "write", lambda *told: go_on.wait(60) and write(*told))
+
+    assert writer.save(a_state(), manifest(7), 60.0, unless=lambda: True) is None
+    assert writer.busy
+    go_on.set()
+    done = writer.save(a_state(), manifest(7), 60.0)
+
+    assert isinstance(done, Saved)
+    assert [str(name) for name in Folder(tmp_path).complete()] == [manifest(7).name]
+
+
+def test_a_save_that_is_not_done_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By who waits for it; one that is not this group's to write is as safe as it can make it."""
+    told: list[Any] = []
+    env = read_environment(
+        {"SPARE_JOB": "j", "SPARE_GROUP": "1", "SPARE_UID": "u", "SPARE_TOKEN": "t"}
+        | {"SPARE_CHECKPOINT": str(tmp_path)}
+    )
+    keeper, line = Keeper(env), SimpleNamespace(report=lambda kind, **what: (kind, what), send=told.append)
+    keeper.attach(line)  # type: ignore[arg-type]
+    keeper.agree(TERMS)
+    model = torch.nn.Linear(2, 1)
+    training: Any = SimpleNamespace(whole=True, committed=3, anchor=(0, 0), model=model, state=a_state)
+    monkeypatch.setattr(tensors, "write", lambda *_: threading.Event().wait(60))
+
+    assert not keeper.save_now(plan(writer=1), training, 0.05)
+    assert told == [(wire.Unsaved, {"step": 3, "error": "it was not written within 0 s"})]
+    assert keeper.save_now(plan(writer=0), SimpleNamespace(whole=False, committed=3), 0.05)  # type: ignore[arg-type]
