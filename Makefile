@@ -77,8 +77,9 @@ bench-planner: $(STAMP) ## how long planning takes, and how good the plans are
 	$(BIN)/python benchmarks/planner.py
 
 .PHONY: bench-recovery
-bench-recovery: $(STAMP) ## from a kill to the next committed step, phase by phase; what coming back and leaving cost the others
+bench-recovery: $(STAMP) ## from a kill to the next committed step, phase by phase; what coming back and leaving cost the others (30 minutes)
 	$(BIN)/python benchmarks/recovery.py
+	$(BIN)/python benchmarks/recovery.py --groups 8
 	$(BIN)/python benchmarks/comings.py
 
 .PHONY: bench-exact
@@ -95,7 +96,7 @@ bench-fleet: $(STAMP) ## one coordinator and 1,000 agents on sockets, and 10,000
 
 PEERS := .venv-peers
 .PHONY: bench-peers
-bench-peers: $(STAMP) $(PEERS)/.complete ## the same job under DDP, torchrun elastic, torchft and ours (12 minutes)
+bench-peers: $(STAMP) $(PEERS)/.complete ## the same job under DDP, torchrun elastic, torchft and ours (35 minutes)
 	$(BIN)/python benchmarks/peers/run.py --peers $(abspath $(PEERS))/bin/python --docs docs
 
 $(PEERS)/.complete: benchmarks/peers/requirements.txt
