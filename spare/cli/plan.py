@@ -22,7 +22,7 @@ from spare.cli.losses import explain_losses
 from spare.cli.quantity import MOST_GROUPS, Duration, Groups, Size
 from spare.cli.results import OutFile, json_text, written
 from spare.planner import Placement, place
-from spare.sim.sizing import Choice, Job, choices, recommended
+from spare.sim.sizing import NEVER, Choice, Job, choices, recommended
 
 _UNITS = {"PB": 1e15, "TB": 1e12, "GB": 1e9, "MB": 1e6, "KB": 1e3}
 
@@ -211,7 +211,7 @@ def _ratio(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """Three digits that matter, in the unit that fits."""
-    if seconds > 1e9 * 365 * 86400:
+    if seconds > NEVER:
         return "never"
     for unit, length in (("years", 365 * 86400.0), ("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * length:

@@ -24,6 +24,12 @@ NEAR = 0.005
 
 NOTHING = 1e-12  # a share of the time that does not show
 
+FEW = 50
+"""So many failures on the way through the work are followed one by one; of more the mean alone says enough."""
+
+NEVER = 1e9 * 365 * 86400.0
+"""Seconds, a billion years: a job that takes longer is not done."""
+
 REGROUP = 0.2  # shrink and controller of the paper's setting
 
 
@@ -228,6 +234,30 @@ def time_shares(job: Job, redundancy: int) -> list[float]:
     return [share / total for share in shares] if total else [0.0] * (job.groups - 1) + [1.0]
 
 
+def _stretch_over_work(job: Job, redundancy: int, depth_after: Callable[[int], float]) -> float:
+    """A mean step over a healthy one, where the work ends before a wipe-out is due and nobody is replaced.
+
+    The work is what is fixed then, not the time: a deep step gives failures more time to come. With k gone they come at
+    the rate f(k) (N - k) / (N m) of the work done, f(k) the stretch of a step. Weighted with ``survival``.
+
+    Source: a pure birth process over the work, uniformised.
+    """
+    count = min(job.groups, 4 * FEW)
+    alive = survival(job.groups, redundancy)[:count]
+    stretch = [
+        (depth_after(k) * job.compute + job.reduction) / (job.compute + job.reduction) if alive[k] > NOTHING else 1.0
+        for k in range(count)
+    ]
+    due = [job.work / job.between_failures * f * (1 - k / job.groups) for k, f in enumerate(stretch)]
+    fastest, now, shares = max(due), [1.0] + [0.0] * (count - 1), [0.0] * count
+    for weight in _rising(fastest, int(fastest + 10 * math.sqrt(fastest) + 20)):
+        shares = [share + weight * each for share, each in zip(shares, now, strict=True)]
+        goes = [each * rate / fastest for each, rate in zip(now, due, strict=True)]
+        now = [each - out + into for each, out, into in zip(now, goes, [0.0, *goes], strict=False)]
+    shares = [share * a for share, a in zip(shares, alive, strict=True)]
+    return sum(share * f for share, f in zip(shares, stretch, strict=True)) / sum(shares)
+
+
 def _poisson(mean: float, count: int) -> list[float]:
     """Probabilities of 0 to count - 1; by logarithms, for the mean may be large."""
     if mean == 0:
@@ -248,11 +278,16 @@ def _rising(mean: float, count: int) -> list[float]:
 
 def _masking(job: Job, strategy: str, redundancy: int, depth_after: Callable[[int], float], patch: float) -> Choice:
     """A strategy that masks failures: the mean step over availability, stretched by what each failure costs."""
-    shares = [(k, share) for k, share in enumerate(time_shares(job, redundancy)) if share > NOTHING]
-    # Deep steps are long, so few of them fit into their share of the time: the mean over steps, not over time.
-    steps = sum(share / (depth_after(k) * job.compute + job.reduction) for k, share in shares)
-    step = sum(share for _, share in shares) / steps
     failures = failures_to_wipe_out(job, redundancy)
+    due = job.work / job.between_failures
+    if job.replacement is None and due <= min(failures, FEW):
+        stretch = _stretch_over_work(job, redundancy, depth_after)
+        step = stretch * (job.compute + job.reduction)
+    else:
+        shares = [(k, share) for k, share in enumerate(time_shares(job, redundancy)) if share > NOTHING]
+        # Deep steps are long, so few of them fit into their share of the time: the mean over steps, not over time.
+        steps = sum(share / (depth_after(k) * job.compute + job.reduction) for k, share in shares)
+        step = sum(share for _, share in shares) / steps
     to_wipe_out = failures * job.between_failures
     if job.replacement is None:
         alive = survival(job.groups, redundancy)
@@ -276,6 +311,8 @@ def _period(job: Job, to_wipe_out: float) -> float:
 def _choice(
     job: Job, strategy: str, redundancy: int, depth: float, masked: float, wipe_out: float, ratio: float, period: float
 ) -> Choice:
+    if ratio * job.work > NEVER:
+        ratio = math.inf
     hours = ratio * job.work / 3600
     return Choice(
         strategy=strategy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -213,6 +214,23 @@ def test_a_job_that_never_ends_is_said_to() -> None:
 
     assert "never done: failures come too fast" in spare(*hopeless).output
     assert json.loads(spare(*hopeless, "-o", "json").output)["shown"]["time"] is None
+
+
+def test_a_billion_years_are_never() -> None:
+    """A finite formula far beyond them gives neither a number of 33 digits nor a recommendation."""
+    text = spare("plan", "--groups", "100", "--mtbf", "10s", "--restart-time", "1h", "--replacement", "10m").output
+
+    assert "none: see expected time" in text
+    assert "never done" in text
+    assert "e+" not in text
+
+
+def test_work_that_ends_before_a_wipe_out_is_stretched_by_what_comes_while_it_lasts() -> None:
+    """One failure of 64 doubles whole steps, the next 31 add nothing: 1 + E[(W - X)+] / W, X exponential."""
+    result = spare("plan", "--groups", "64", "--mtbf", "31d", "--work", "30d", "-o", "json")
+    whole = next(c for c in json.loads(result.output)["choices"] if c["strategy"] == "whole shards")
+
+    assert whole["depth"] == pytest.approx(1 + (30 - 31 * -math.expm1(-30 / 31)) / 30, rel=1e-3)
 
 
 def test_days_and_hours_may_be_mixed() -> None:
