@@ -21,7 +21,7 @@ from spare.cli.job_file import read_job
 from spare.cli.losses import explain_losses
 from spare.cli.quantity import MOST_GROUPS, Duration, Groups, Size
 from spare.cli.results import OutFile, json_text, written
-from spare.planner import Placement, place
+from spare.planner import Placement, place, recommended_redundancy
 from spare.sim.sizing import NEVER, Choice, Job, choices, recommended
 
 _UNITS = {"PB": 1e15, "TB": 1e12, "GB": 1e9, "MB": 1e6, "KB": 1e3}
@@ -95,6 +95,8 @@ def plan(
     if output == "json":
         _refuse({"--plot -"} if str(plot) == "-" else (), "would not be JSON")
     job = job_of(document, numbers)
+    for note in _notes(document, job, numbers["gpus_per_node"] if "mtbf_node" in given else 0):
+        click.echo(note, err=True)
     wanted = redundancy or _fixed(document)
     if wanted and wanted > job.groups:
         raise click.UsageError(f"redundancy is {wanted}; allowed is 1 to groups, {job.groups}")
@@ -137,6 +139,18 @@ def job_of(document: SPAReJob | None, numbers: dict[str, Any]) -> Job:
     if len(said) != 1:
         raise click.UsageError(f"exactly one of {', '.join(rates)} is needed; {len(said)} are given")
     return Job(**given, between_failures=next(iter(said.values())))
+
+
+def _notes(document: SPAReJob | None, job: Job, gpus_per_node: int) -> Iterable[str]:
+    """What the numbers do not say; a node of 0 GPUs is one that was not asked for."""
+    shared = min(gpus_per_node // job.gpus_per_group, job.groups)
+    if shared > 1:
+        yield (f"A node holds {shared} groups, which go with it; these formulas take one group for each failure."
+               f" `spare simulate run --domain node {shared} 1` takes them all.")  # fmt: skip
+    if document is not None and document.spec.redundancy == "auto":
+        number = recommended_redundancy(job.groups, job.micro_batches)
+        yield (f"spec.redundancy: auto means {number} when the job runs, without these numbers; to have the recommended"
+               " one, write it into the file.")  # fmt: skip
 
 
 def _fixed(document: SPAReJob | None) -> int | None:

@@ -107,7 +107,7 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--aware", is_flag=True, help="The placement follows the domains (whole, micro); for --domain.")
 @click.option("--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="CSV with the columns seconds and group (empty: any) in place of a random process; --mtbf then"
-              " sets the period of the saves only.")  # fmt: skip
+              " sets the period of the saves only. Default: the trace's own mean.")  # fmt: skip
 @click.option("--profile", is_flag=True, help="Say where the processor's time goes; once more, profiled.")
 @click.option("--json", "json_file", type=OutFile(), help="Write the runs as JSON.")
 @click.option("--csv", "csv_file", type=OutFile(), help="Write the runs as CSV.")
@@ -122,10 +122,13 @@ def run(
     _refuse_unheeded(context)
     own = {name: more.pop(name) for name in ("placement", "micro_batches", "fetch", "aware", "redo", "each")}
     options = {name: value for name, value in own.items() if value and strategy in HEEDED[name]}
+    events = read_trace(trace, groups) if trace else ()
+    if events and context.get_parameter_source("mtbf") is ParameterSource.DEFAULT:
+        mtbf = events[-1][0] / len(events) or mtbf
     try:
         setting = Setting(
             groups, steps=steps, between_failures=mtbf, process="trace" if trace else more.pop("process"),
-            levels=tuple(Level(*domain) for domain in domains), trace=read_trace(trace, groups) if trace else (),
+            levels=tuple(Level(*domain) for domain in domains), trace=events,
             rate_falls=not constant_rate, fetch=fetch_seconds,
             **{name: value for name, value in more.items() if name != "process"},
         )  # fmt: skip

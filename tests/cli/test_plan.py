@@ -45,7 +45,7 @@ def test_a_job_file_says_groups_and_micro_batches(tmp_path: Path) -> None:
     """And its own redundancy is what is shown, beside the recommended one."""
     result = spare("plan", job_file(tmp_path, groups=12, redundancy=3), "--mtbf-node", "90d", "-o", "json")
 
-    document = json.loads(result.output)
+    document = json.loads(result.stdout)
     assert document["job"]["groups"] == 12
     assert document["shown"]["redundancy"] == 3
     assert document["job"]["between_failures"] == pytest.approx(90 * 86400 / (12 / 8))
@@ -214,6 +214,17 @@ def test_a_job_that_never_ends_is_said_to() -> None:
 
     assert "never done: failures come too fast" in spare(*hopeless).output
     assert json.loads(spare(*hopeless, "-o", "json").output)["shown"]["time"] is None
+
+
+def test_what_the_numbers_do_not_say_is_told_beside_them(tmp_path: Path) -> None:
+    """A node that holds several groups, and what auto comes to in the job: on the side, so that JSON stays JSON."""
+    shared = spare("plan", "--groups", "16", "--gpus-per-group", "2", "--mtbf-node", "90d", "-o", "json")
+    auto = spare("plan", job_file(tmp_path, groups=4, redundancy="auto"), "--mtbf", "1h", "-o", "json")
+
+    assert "A node holds 4 groups" in shared.stderr
+    assert "auto means 2 when the job runs" in auto.stderr
+    assert json.loads(shared.stdout)["job"]["groups"] == json.loads(auto.stdout)["job"]["groups"] * 4
+    assert not spare("plan", "--groups", "16", "--mtbf-node", "90d").stderr
 
 
 def test_a_billion_years_are_never() -> None:

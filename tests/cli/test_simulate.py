@@ -50,6 +50,17 @@ def test_a_trace_replaces_the_random_process(tmp_path: Path) -> None:
     assert [run["failures"] for run in json.loads((tmp_path / "runs.json").read_text())["runs"]] == [2, 2]
 
 
+def test_saves_follow_the_traces_own_rate(tmp_path: Path) -> None:
+    """Not the paper's 300 s, which nobody has named."""
+    (tmp_path / "trace.csv").write_text("seconds,group\n7000,2\n9000,\n")
+    plain = ("simulate", "run", "--groups", "12", "-r", "3", "--steps", "20", "--runs", "1", "--workers", "1")
+
+    for more, mean in (((), 4500), (("--mtbf", "1h"), 3600)):
+        result = spare(*plain, "--trace", tmp_path / "trace.csv", "--json", tmp_path / "runs.json", *more)
+        assert result.exit_code == 0, result.output
+        assert json.loads((tmp_path / "runs.json").read_text())["setting"]["between_failures"] == mean
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
