@@ -8,6 +8,7 @@ and then only that thread is left behind.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
 import time
@@ -32,6 +33,26 @@ _POLL_FIRST, _POLL_GROWTH, _POLL_LONGEST = 0.0005, 1.3, 0.02
 _DIAL_TIMEOUT, _DIAL_LONGEST = 2.0, 1.0
 _CUT_EVERY, _CUT_FOR = 0.002, 60.0
 _LOOK_EVERY = timedelta(seconds=0.1)
+
+
+_EXIT_PATIENCE = 1.0
+_in_gloo: list[threading.Thread] = []
+"""Threads that gloo may keep."""
+
+
+def _aside(target: Callable[[], None], name: str) -> None:
+    """Let a thread go into gloo, which may come back late, or not before its timeout."""
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    _in_gloo[:] = [*(each for each in _in_gloo if each.is_alive()), thread]
+    thread.start()
+
+
+@atexit.register
+def _come_out() -> None:
+    """A thread that comes out of C++ while Python ends aborts the process: who is about to is waited for."""
+    until = time.monotonic() + _EXIT_PATIENCE
+    for thread in _in_gloo:
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 def pauses() -> Iterator[float]:
@@ -135,7 +156,7 @@ class Meeting:
         if leader == self.plan.group:
             # The last epoch's facts stay: who has not read them yet may still do so.
             self._own_store.forget(self.plan.job, self.plan.epoch - 1)
-        threading.Thread(target=self._connect, name="spare-connect", daemon=True).start()
+        _aside(self._connect, "spare-connect")
 
     def _prefixed(self, store: Any) -> Any:
         return dist.PrefixStore(f"{self.plan.job}/{self.plan.epoch}/{self.plan.digest[:16]}/{self._column}", store)
@@ -325,6 +346,6 @@ class Meeting:
         self._group = self._store = None
         self._work.clear()
         # Its end waits for what is under way: see `_end`. What is written there meanwhile is nobody's (buffers).
-        threading.Thread(target=left.clear, name="spare-drop", daemon=True).start()
+        _aside(left.clear, "spare-drop")
         for client in tuple(self._clients):
             client.close()

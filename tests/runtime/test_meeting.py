@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -330,3 +332,19 @@ def test_many_meetings_leave_nothing_behind(two: Peers, fail: bool) -> None:
 
         assert descriptors <= 4, "the clients of the last meetings, at most"
         assert threads <= 0, "that of the meeting before may have been alive at the start"
+
+
+ENDS = """
+import atexit, time
+ended = []
+atexit.register(lambda: print("ended" if ended else "Python ends, and the thread is still inside"))  # runs last
+from spare_runtime import meeting
+meeting._aside(lambda: (time.sleep(0.3), ended.append(True)), "spare-drop")
+"""
+
+
+def test_a_process_ends_after_what_it_has_in_gloo() -> None:
+    """A thread that comes out of gloo's C++ while Python ends aborts it: `terminate called without an exception`."""
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=60)
+
+    assert (done.stdout, done.returncode) == ("ended\n", 0), done.stderr
