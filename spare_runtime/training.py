@@ -119,6 +119,7 @@ class Training:
             "committed": self.committed,
             "loss": self.loss,
             "model": taken_apart(self.model.state_dict()),
+            "kinds": [type(o).__name__ for o in self._optimizers],
             "optimizers": [taken_apart(o.state_dict()) if hasattr(o, "state_dict") else None for o in self._optimizers],
             "registered": {name: copy.deepcopy(each.state_dict()) for name, each in self.registered.items()},
             "random": torch.get_rng_state(),
@@ -131,11 +132,15 @@ class Training:
         """Take over what another group's `state` gave.
 
         Raises:
-            SessionMisuse: the two scripts registered different things.
+            SessionMisuse: the two scripts registered different things, or have other optimizers.
         """
         names, given = sorted(self.registered), sorted(state["registered"])
         if names != given:
-            raise SessionMisuse(f"this group registered {names}, the donor {given}: every group must register the same")
+            raise SessionMisuse(f"this script registered {names}, that of the state {given}: it must be the same")
+        kinds = [type(o).__name__ for o in self._optimizers]
+        before = state.get("kinds", kinds)  # older checkpoints do not tell
+        if kinds != before or len(kinds) != len(state["optimizers"]):
+            raise SessionMisuse(f"this script has the optimizers {kinds}, that of the state had {before}")
         self.model.load_state_dict(model_state(self.model, state["model"]))
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             if saved is not None:

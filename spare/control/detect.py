@@ -263,6 +263,10 @@ def _stalled(turn: Turn) -> None:
     """If all stand still alike nobody is to blame: say so once, lose nobody."""
     state = turn.state
     still = min((state.groups[g].still for g in state.live), default=-math.inf)
+    if state.losses:
+        still = -math.inf  # somebody is to blame, and the others wait for a plan, or with minGroups for replacements
+    elif state.recovering is not None and state.recovering.committed is None:
+        still = min(still, turn.now - state.recovering.decided)
     if still <= turn.config.hang_after:
         if state.stalled:
             turn.set(stalled=False)

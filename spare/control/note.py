@@ -390,8 +390,9 @@ def _errored(turn: Turn, message: wire.Errored) -> None:
     where = f"group {group}{_rank(turn, message.rank)}, step {message.step}"
     if message.micro is not None:
         where += f", micro-batch {message.micro[1]} of shard {message.micro[0]}"
-    text = f"{message.type}: {message.text} ({where})"
-    if message.traceback:
+    told = message.ours and message.type == "CheckpointMismatch"  # the reason is that word; no line of code is wrong
+    text = f"{message.text} ({where})" if told else f"{message.type}: {message.text} ({where})"
+    if message.traceback and not told:
         text += f"\n{message.traceback.rstrip()}"
     if turn.config.ranks == 1:
         turn.set(errors=(*state.errors, UserError(group, text, message.ours, message.type)))

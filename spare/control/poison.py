@@ -42,7 +42,8 @@ def crashed(turn: Turn, message: wire.Exited) -> bool:
         turn.set(crashes=(*state.crashes, crash)[-_KEPT:])
     if before and micro not in state.poison:
         turn.set(poison=tuple(sorted({*state.poison, micro})))
-        turn.say(EventReason.POISON, _sentence(micro, [*before, crash]), (before[0].group, message.group))
+        if may_skip(turn.state):  # else it is what the job ends by
+            turn.say(EventReason.POISON, _sentence(micro, [*before, crash]), (before[0].group, message.group))
     return True
 
 

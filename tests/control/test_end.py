@@ -139,6 +139,15 @@ def test_an_exception_of_the_script_ends_the_job_with_its_text() -> None:
     assert drive.state.job is JobState.FAILED
 
 
+def test_a_checkpoint_that_does_not_fit_is_refused_in_one_sentence() -> None:
+    """The reason is told by its own word, and no line of code is wrong."""
+    drive = started()
+    drive.do(drive.errored(1, type="CheckpointMismatch", ours=True, text="checkpoint c is of another model"))
+
+    assert drive.end is not None
+    assert drive.end.verdict == "checkpoint c is of another model (group 1, step 3)"
+
+
 def test_the_same_exception_everywhere_is_one_end() -> None:
     """The exits that follow add nothing."""
     drive = started()

@@ -256,6 +256,23 @@ def test_all_equally_stuck_is_a_stall_and_nobody_is_lost() -> None:
     assert not drive.state.stalled
 
 
+def test_who_waits_for_replacements_or_for_the_first_commit_without_a_lost_group_is_no_stall() -> None:
+    """Somebody is lost, and it is known who; a plan that is followed by nothing is a stall after a while."""
+    drive = started(min_groups=4, replace=True)
+    drive.do(drive.exited(2))
+    drive.hear(0, 1, 3, phase="failed", still=301.0, after=301.0)
+    assert not drive.state.stalled
+    drive.do(Tick(), after=1.0)
+    drive.uids[2] = "again2"
+    drive.ready(2)
+    assert drive.plan.epoch == 2
+    drive.hear(0, 1, 3, phase="failed", still=302.0, after=1.0)
+    assert not drive.state.stalled
+    drive.hear(0, 1, 3, phase="reduce", still=602.0, after=300.0)
+
+    assert drive.state.stalled
+
+
 def test_a_lost_groups_reports_do_not_count() -> None:
     """A fenced group may only say hello: its suspect, done or error changes nothing, the refusal names both (F08)."""
     drive = started()

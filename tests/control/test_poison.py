@@ -34,6 +34,7 @@ def test_the_second_death_on_a_micro_batch_fails_the_job() -> None:
     assert drive.end.code == ExitCode.POISON
     expected = f"{NAMED} killed one group after another: group 1 (killed by signal 11), group 3 (exited with code 134)"
     assert drive.end.verdict == expected
+    assert [e.reason for e in drive.all(Announce)].count("Poison") == 1
 
 
 def test_skip_leaves_it_out_of_the_next_plan_and_all_that_follow() -> None:

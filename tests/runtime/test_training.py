@@ -174,6 +174,18 @@ def test_parameters_can_be_taken_over() -> None:
     assert other.model.get_parameter("still").eq(4.0).all()
 
 
+def test_a_state_of_other_optimizers_is_refused() -> None:
+    """Torch would load what one optimizer kept into another without a word. Older states do not say of which they are."""
+    one, other = training(model()), training(model())
+    other._optimizers = [torch.optim.AdamW(other.model.parameters())]
+    with pytest.raises(SessionMisuse, match=r"the optimizers \['AdamW'\], that of the state had \['SGD'\]"):
+        other.load(one.state())
+    with pytest.raises(SessionMisuse, match="optimizers"):
+        one.load({**one.state(), "kinds": ["SGD", "SGD"]})
+
+    one.load({key: value for key, value in one.state().items() if key != "kinds"})
+
+
 def test_facts_say_what_the_group_has() -> None:
     """As they stand, with a checksum over all parameters."""
     t = training(model())
