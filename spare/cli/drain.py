@@ -35,8 +35,9 @@ def drain(
     """Let GROUP of a running `spare run`, or of JOB on a cluster, leave at the end of a step: nothing is lost, nothing
     is computed again.
 
-    It stays while the job needs it: two other groups must have the training state, and each shard another host. A
-    replacement is started and joins later. On a cluster its pods are evicted, as `kubectl drain` would: disruption
+    It stays while the job needs it: two other groups must have the training state, and each shard another host. In
+    the last third of its grace (10 s at most) it hands on what it has computed and goes, if the others can go on.
+    A replacement is started and joins later. On a cluster its pods are evicted, as `kubectl drain` would: disruption
     budgets are heeded, and when the pods' grace is over it is lost. Exits with 0 once the group has left, with 1 when
     it was lost instead, with 2 when there is no such job or group.
     """

@@ -58,6 +58,11 @@ def _enter(turn: Turn, here: Group, reason: str, grace: float, again: bool) -> N
     leaver = Leaver(here.group, here.uid, turn.now, until, reason, turn.now, again and turn.config.replace)
     turn.set(leavers=(*turn.state.leavers, leaver))
     text = f"group {here.group} is asked to leave ({reason}); it has {grace:.0f} s"
+    rest, least = set(turn.state.whole) - {here.group}, max(_OTHERS, turn.config.min_groups or 0)
+    if len(rest) < least:
+        text += f", and stays that long if need be: {len(rest)} others have the training state, of {least} at least"
+    elif not hosted(turn.state, rest):
+        text += ", and stays that long if need be: no other has some of its shards"
     turn.say(EventReason.LEAVING, text, (here.group,))
 
 

@@ -152,6 +152,8 @@ def test_a_joiner_that_still_loads_is_nobody_to_rely_on() -> None:
 
     ask(drive, 0)
     assert drive.plan.epoch == 3
+    [leaving] = [a for a in drive.all(Announce) if a.reason == EventReason.LEAVING]
+    assert "stays that long if need be: 1 others have the training state, of 2 at least" in leaving.text
     drive.do(drive.committed(2, 3))
     after = drive.plan
     assert (after.epoch, after.groups) == (4, (1, 2))

@@ -175,7 +175,7 @@ def test_parameters_can_be_taken_over() -> None:
 
 
 def test_a_state_of_other_optimizers_is_refused() -> None:
-    """Torch would load what one optimizer kept into another without a word. Older states do not say of which they are."""
+    """Torch would load them without a word. Older states do not say of which optimizers they are."""
     one, other = training(model()), training(model())
     other._optimizers = [torch.optim.AdamW(other.model.parameters())]
     with pytest.raises(SessionMisuse, match=r"the optimizers \['AdamW'\], that of the state had \['SGD'\]"):
