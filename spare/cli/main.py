@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Final
 
@@ -32,6 +35,10 @@ CLIENTS: Final = frozenset({"aiohttp", "kubernetes_asyncio"})
 """What the commands on a cluster need beside the package's own requirements."""
 
 
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Why a write to the standard output fails that is no fault of the command."""
+
+
 class LazyGroup(click.Group):
     """Knows the names of its commands, and imports what is called."""
 
@@ -39,7 +46,14 @@ class LazyGroup(click.Group):
         """See click.Group. Ctrl-C has its exit code from the first moment, and not only once a job runs."""
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupted)
-        return super().main(*arguments, **more)
+        try:
+            return super().main(*arguments, **more)
+        except OSError as error:
+            if error.errno not in NO_ROOM or error.filename is not None:
+                raise
+            _drop_what_is_left()
+            print(f"spare: the output cannot be written: {error.strerror}", file=sys.stderr)  # noqa: T201
+            sys.exit(1)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See click.Group."""
@@ -62,6 +76,14 @@ class LazyGroup(click.Group):
         """See click.Group; that one would import every command for its help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _drop_what_is_left() -> None:
+    """Python would write it once more at its end, and fail once more."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

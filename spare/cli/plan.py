@@ -104,8 +104,9 @@ def plan(
     chosen = _chosen(found, wanted)
     placement = place(job.groups, chosen.redundancy, document.spec.placement.strategy.value if document else "Golomb")
     if output == "json":
-        result = {"job": asdict(job), "recommended": asdict(recommended(found)), "shown": asdict(chosen),
-                  "placement": placement.strategy, "offsets": placement.offsets,
+        best = recommended(found)
+        result = {"job": asdict(job), "recommended": asdict(best) if math.isfinite(best.ratio) else None,
+                  "shown": asdict(chosen), "placement": placement.strategy, "offsets": placement.offsets,
                   "choices": [asdict(c) for c in found]}  # fmt: skip
         click.echo(json_text(result, 2))
     else:

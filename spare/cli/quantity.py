@@ -41,7 +41,10 @@ class Duration(click.ParamType[float]):
         """See click.ParamType."""
         if isinstance(value, float):
             return value
-        seconds = self._seconds(str(value).strip(), param, ctx)
+        text = str(value).strip()
+        if not text:  # as an unset variable of a shell leaves it; nothing is not 0s
+            self.fail("'' is no duration; 0 is written 0s", param, ctx)
+        seconds = self._seconds(text, param, ctx)
         if not (seconds > 0 if self._above_zero else seconds >= 0) or seconds > LONGEST:
             least = "more than 0s" if self._above_zero else "0s"
             self.fail(f"{value!r} is out of range; allowed is {least}, up to {LONGEST / DAY:.0f}d", param, ctx)

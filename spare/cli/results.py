@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -31,7 +32,9 @@ class OutFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See click.ParamType."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if self.allow_dash and str(path) == "-":
+        if str(path) == "-":
+            if not self.allow_dash:
+                self.fail("'-' is no file here; /dev/stdout is one", param, ctx)
             return path
         if self._suffix and path.suffix.lower() != self._suffix:
             self.fail(f"{str(path)!r}: the name has to end in {self._suffix}", param, ctx)
@@ -61,16 +64,33 @@ def folder(path: Path) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     """With null for what is infinite."""
-    with written(path):
-        path.write_text(json_text(document, 1) + "\n", encoding="utf-8")
+    write_whole(path, json_text(document, 1) + "\n")
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """One run a line."""
-    with written(path), path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
+
+
+def write_whole(path: Path, text: str) -> None:
+    """All of it or nothing: a full disk or a kill leaves the file that was there. A device is written as it is."""
+    with written(path):
+        target = path.resolve()
+        if (target.exists() and not target.is_file()) or not os.access(target.parent, os.W_OK):
+            target.write_text(text, encoding="utf-8", newline="")
+            return
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            beside.write_text(text, encoding="utf-8", newline="")
+            if target.exists():
+                beside.chmod(target.stat().st_mode)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 def json_text(document: Any, indent: int) -> str:

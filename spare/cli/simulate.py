@@ -21,7 +21,7 @@ from rich.table import Table
 from spare.api.spec import MAX_MICRO_BATCHES
 from spare.cli.failure_trace import read_trace
 from spare.cli.quantity import MOST_GROUPS, Duration, Number
-from spare.cli.results import OutFile, folder, read_results, write_csv, write_json, written
+from spare.cli.results import OutFile, folder, read_results, write_csv, write_json, write_whole, written
 from spare.sim import Level, Setting
 from spare.sim.campaign import Case, Kind, Outcome, Plan, repeat
 from spare.sim.departures import ladder, racks
@@ -62,7 +62,7 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
     """The options of all that simulates."""
     for option in (
         click.option("--workers", type=click.IntRange(1, 1024), default=os.cpu_count() or 1, help="Processes."),
-        click.option("--seed", type=int, default=1, help="Seed of the first run; run j has seed + j."),
+        click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the first run; run j has seed + j."),
         click.option("--runs", type=click.IntRange(1, 10_000), default=3, help="Runs of each case."),
         click.option("--steps", type=click.IntRange(1, 10_000_000), default=10_000, help="Steps of each run."),
     ):
@@ -120,6 +120,8 @@ def run(
 ) -> None:  # fmt: skip
     """Simulate one setting and strategy. Durations are written like 1h30m, 90d, or as seconds."""
     _refuse_unheeded(context)
+    if json_file and csv_file and json_file.resolve() == csv_file.resolve():
+        raise click.UsageError(f"--json and --csv name the same file, {json_file}")
     own = {name: more.pop(name) for name in ("placement", "micro_batches", "fetch", "aware", "redo", "each")}
     options = {name: value for name, value in own.items() if value and strategy in HEEDED[name]}
     events = read_trace(trace, groups) if trace else ()
@@ -244,8 +246,7 @@ def page_command(results: Path, out: Path) -> None:
             f"{results}: paper.json or beyond.json is not what this version writes ({error!r} is missing or wrong);"
             " run `spare simulate paper` and `spare simulate beyond` again"
         ) from error
-    with written(out):
-        out.write_text(text, encoding="utf-8")
+    write_whole(out, text)
     click.echo(f"{out} and the pictures in {results} are written")
 
 

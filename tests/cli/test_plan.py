@@ -213,7 +213,33 @@ def test_a_job_that_never_ends_is_said_to() -> None:
     hopeless = ("plan", "--groups", "4", "--mtbf", "1ms")
 
     assert "never done: failures come too fast" in spare(*hopeless).output
-    assert json.loads(spare(*hopeless, "-o", "json").output)["shown"]["time"] is None
+    document = json.loads(spare(*hopeless, "-o", "json").output)
+    assert document["shown"]["time"] is None
+    assert document["recommended"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--mtbf", ""), ("--mtbf", "1h", "--replacement", " "), ("--mtbf", "1h", "--reduce-time", "")]
+)
+def test_no_duration_is_not_no_seconds(arguments: tuple[str, ...]) -> None:
+    """An empty variable of a shell is a mistake, not a replacement at once."""
+    result = spare("plan", "--groups", "8", *arguments)
+
+    assert result.exit_code == 2
+    assert "'' is no duration; 0 is written 0s" in result.output
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_full_disk_is_told_in_one_line(output: str) -> None:
+    """Whatever prints: the table, JSON."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", "from spare.cli.main import main; main()", "plan", "--groups", "4"]
+        result = subprocess.run(
+            [*command, "--mtbf", "1h", "-o", output], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+
+    assert result.returncode == 1
+    assert result.stderr == "spare: the output cannot be written: No space left on device\n"
 
 
 def test_what_the_numbers_do_not_say_is_told_beside_them(tmp_path: Path) -> None:

@@ -117,6 +117,9 @@ def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
         (["--fetch-time", "3s"], "--fetch-time has no effect without --fetch"),
         (["--process", "exponential", "--shape", "1"], "--shape has no effect on the process exponential"),
         (["--json", "/nowhere/runs.json"], "'--json': '/nowhere/runs.json': there is no folder '/nowhere'"),
+        (["--json", "-"], "'-' is no file here"),
+        (["--json", "pair", "--csv", "./pair"], "--json and --csv name the same file, pair"),
+        (["--seed", "-1"], "-1 is not in the range x>=0"),  # Python's generator makes the same of -1 and 1
     ],
 )
 def test_wrong_settings_are_usage_errors(arguments: list[str], complaint: str) -> None:
@@ -125,6 +128,19 @@ def test_wrong_settings_are_usage_errors(arguments: list[str], complaint: str) -
 
     assert result.exit_code == 2
     assert complaint in result.output
+
+
+def test_results_that_do_not_fit_leave_those_that_were_there(tmp_path: Path) -> None:
+    """The disk that is full is a limit to the size of a file."""
+    good, limit = tmp_path / "runs.json", "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
+    good.write_text("good")
+    write = f"{limit} from pathlib import Path; from spare.cli.results import write_json; import sys;"
+    command = [sys.executable, "-c", f"{write} write_json(Path(sys.argv[1]), list(range(1000)))", str(good)]
+
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert f"{good} cannot be written: File too large" in result.stderr
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("runs.json", "good")]
 
 
 def test_a_run_that_never_ends_is_given_up(tmp_path: Path) -> None:
