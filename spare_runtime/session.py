@@ -27,6 +27,12 @@ _SPOKEN_WITH: set[str | None] = set()
 """Agents that a session of this process was entered with. An agent has one worker, and that one membership."""
 
 
+def _check(argument: str, expected: str, given: object, fits: bool) -> None:
+    """Refuse an argument of another kind where it is given: the script has no line in the step that would fail."""
+    if not fits:
+        raise TypeError(f"{argument} of Session must be {expected}, not {type(given).__name__} {given!r:.80}")
+
+
 class Step:
     """One optimizer step. Iterating gives this group's micro-batches; when it ends, the step is committed."""
 
@@ -70,16 +76,24 @@ class Session:
                 docs/exact-mode.md for its cost. The same on every group.
 
         Raises:
+            TypeError: an argument is not of its kind: of what a mistake would show in the first step, or never.
             ValueError: micro_batch_size is less than 1, or there is no such reduction.
             BadEnvironment: not started by a SPARe backend.
         """
+        optimizers = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
+        _check("model", "a torch.nn.Module", model, isinstance(model, torch.nn.Module))
+        for each in optimizers:
+            _check("optimizer", "one or several, each with step()", each, callable(getattr(each, "step", None)))
+        _check("on_gradients", "a function", on_gradients, on_gradients is None or callable(on_gradients))
+        for name, number in (("micro_batch_size", micro_batch_size), ("seed", seed)):
+            _check(name, "a whole number", number, number is None or type(number) is int)
         if micro_batch_size is not None and micro_batch_size < 1:
             raise ValueError(f"micro_batch_size must be at least 1, not {micro_batch_size}")
         if reduction not in REDUCTIONS:
             raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
         self._reduction = reduction
         self._model = model
-        self._optimizers: list[Steppable] = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
+        self._optimizers: list[Steppable] = optimizers
         self._micro_batch_size = micro_batch_size
         self._data: list[Data] = []
         self._on_gradients = on_gradients

@@ -206,6 +206,6 @@ class Manifest:
             files = {name: File(**each) for name, each in raw.pop("files").items()}
             manifest = cls(terms=Terms(data=data, **terms), model=model, files=files, **raw)
             Name.parse(manifest.name)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"not a checkpoint's manifest: {error}") from error
         return manifest

@@ -190,7 +190,7 @@ class LocalBackend:
                 process = await self._start(started, pod, write, faults)
             finally:
                 os.close(write)  # so that the agent's end is the pipe's end
-        except (OSError, AgentMissing) as error:
+        except (OSError, ValueError, AgentMissing) as error:  # ValueError: text that no process can be given
             os.close(read)
             started.doomed = True
             pod.gone.set()

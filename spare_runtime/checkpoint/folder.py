@@ -12,10 +12,12 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from spare.api.checkpoint import File, Manifest, Name
 from spare_runtime.errors import CheckpointDamaged
@@ -62,7 +64,8 @@ class Folder:
             CheckpointDamaged: it has no readable manifest, or one of another name.
         """
         try:
-            manifest = Manifest.of_text((self.path / str(name) / MANIFEST).read_text(encoding="utf-8"))
+            with _opened(self.path / str(name) / MANIFEST) as file:
+                manifest = Manifest.of_text(file.read().decode())
         except (OSError, ValueError) as error:
             raise CheckpointDamaged(f"checkpoint {name} in {self.path}: {error}") from error
         if manifest.name != str(name):
@@ -172,12 +175,25 @@ def digest(path: Path, progress: Callable[[], None] = lambda: None) -> File:
         OSError: it cannot be read.
     """
     sha, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with _opened(path) as file:
         while block := file.read(_BLOCK):
             sha.update(block)
             size += len(block)
             progress()
     return File(size, sha.hexdigest())
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file, to read it. What is none is not opened: a pipe that nobody writes to would be waited for without end.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+    """
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
 
 
 def _flush(path: Path) -> None:

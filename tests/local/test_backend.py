@@ -268,6 +268,16 @@ def test_an_agent_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pyt
     played(scene, launch(tmp_path / "run"))
 
 
+def test_a_command_that_no_process_can_be_given_starts_nothing(tmp_path: Path) -> None:
+    """It is told of like any other start that failed; half of a surrogate pair has no bytes."""
+
+    async def scene(backend: LocalBackend, inbox: Inbox) -> None:
+        await backend.create(0)
+        assert "the agent cannot be started: 'utf-8' codec" in (await inbox.first(AgentNotStarted)).reason
+
+    played(scene, launch(tmp_path, ("true", "\ud800")))
+
+
 def test_a_missing_agent_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """AgentNotStarted says what is not installed."""
 

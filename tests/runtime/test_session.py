@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from spare_runtime import Session
 
 SCRIPT = Path(__file__).with_name("session_script.py")
 M, STEPS = 3, 4
+MODEL = torch.nn.Linear(2, 1)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +92,26 @@ def test_misuse_is_named(run: dict[str, Any], scene: str, named: str) -> None:
 def test_micro_batches_have_samples(run: dict[str, Any]) -> None:
     """A size below 1 is refused before anything is connected."""
     assert run["tiny"] == ["ValueError", "micro_batch_size must be at least 1, not 0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"optimizer": None}, "optimizer of Session must be one or several, each with step(), not NoneType None"),
+        ({"optimizer": iter(MODEL.parameters())}, "optimizer of Session must be one or several, each with step()"),
+        ({"model": [MODEL]}, "model of Session must be a torch.nn.Module, not list"),
+        ({"micro_batch_size": "16"}, "micro_batch_size of Session must be a whole number, not str '16'"),
+        ({"micro_batch_size": 2.5}, "micro_batch_size of Session must be a whole number, not float 2.5"),
+        ({"seed": True}, "seed of Session must be a whole number, not bool True"),
+        ({"on_gradients": 1.0}, "on_gradients of Session must be a function, not float 1.0"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_where_they_are_given(arguments: dict[str, Any], named: str) -> None:
+    """Not in the first commit, in a line that no script has."""
+    given = {"model": MODEL, "optimizer": torch.optim.SGD(MODEL.parameters(), lr=0.1), **arguments}
+
+    with pytest.raises(TypeError, match=re.escape(named)):
+        Session(**given)
 
 
 def test_clearing_gradients_between_steps_is_fine(run: dict[str, Any]) -> None:

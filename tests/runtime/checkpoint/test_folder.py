@@ -45,7 +45,13 @@ def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     assert Manifest.of_text(manifest.to_text()) == manifest
 
 
-@pytest.mark.parametrize("harm", ["shorter", "no manifest", "half a manifest", "a stranger's manifest", "gone"])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        *("shorter", "no manifest", "half a manifest", "a stranger's manifest", "a deep manifest", "gone"),
+        *("a pipe", "a pipe for a manifest", "a folder"),
+    ],
+)
 def test_what_is_not_whole_any_more_is_told_by_who_reads_it(tmp_path: Path, harm: str) -> None:
     """It stays in the list, or nobody would learn of it; it counts for nothing when old ones are removed."""
     folder = Folder(tmp_path)
@@ -60,6 +66,15 @@ def test_what_is_not_whole_any_more_is_told_by_who_reads_it(tmp_path: Path, harm
             (place / MANIFEST).write_text((place / MANIFEST).read_text()[:100])
         case "a stranger's manifest":
             (place / MANIFEST).write_text((tmp_path / str(good) / MANIFEST).read_text())
+        case "a deep manifest":
+            (place / MANIFEST).write_text("[" * 100_000)
+        case "a pipe" | "a pipe for a manifest":
+            file = place / (MANIFEST if harm.endswith("manifest") else "rank-0/file")
+            file.unlink()
+            os.mkfifo(file)  # to open it would wait for somebody who writes
+        case "a folder":
+            (place / "rank-0" / "file").unlink()
+            (place / "rank-0" / "file").mkdir()
         case _:
             (place / "rank-0" / "file").unlink()
 
