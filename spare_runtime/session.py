@@ -33,6 +33,14 @@ def _check(argument: str, expected: str, given: object, fits: bool) -> None:
         raise TypeError(f"{argument} of Session must be {expected}, not {type(given).__name__} {given!r:.80}")
 
 
+def _shown(loss: object) -> str:
+    if not isinstance(loss, Tensor):
+        return f"{type(loss).__name__} {loss!r:.80}"
+    if loss.numel() != 1:
+        return f"one of the sizes {list(loss.shape)}"
+    return "one that was detached, or computed without gradients"
+
+
 class Step:
     """One optimizer step. Iterating gives this group's micro-batches; when it ends, the step is committed."""
 
@@ -231,7 +239,8 @@ class Session:
             arguments: Passed on to `loss.backward`.
 
         Raises:
-            SessionMisuse: outside of a micro-batch, twice in one, or gradients were thrown away in mid-step.
+            SessionMisuse: outside of a micro-batch, twice in one, not with one number that depends on a parameter, or
+                gradients were thrown away in mid-step.
         """
         if self._hand is None:
             raise SessionMisuse("session.backward() outside of `for micro in step`")
@@ -242,6 +251,11 @@ class Session:
             )
         if arguments.get("create_graph"):
             raise SessionMisuse("create_graph makes new gradients instead of adding to the session's sum")
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise SessionMisuse(
+                "session.backward() takes the micro-batch's mean loss, a tensor of one number that depends on the "
+                f"parameters, not {_shown(loss)}"
+            )
         training = self._member.training
         training.buffers.check_attached(empty=training.held == 0)
         loss.backward(**arguments)  # type: ignore[no-untyped-call]

@@ -159,7 +159,18 @@ class Launch:
         else:
             path = self.env.get("PATH") or search_path(os.environ.get("PATH", os.defpath))
             found = shutil.which(program, path=path) is not None
-        return None if found else f"its command {program!r} is not an executable that can be found"
+        return self._no_checkpoints() if found else f"its command {program!r} is not an executable that can be found"
+
+    def _no_checkpoints(self) -> str | None:
+        """Why no checkpoint could be written where the job wants them; None if nothing speaks against it."""
+        if self.checkpoint is None:
+            return None
+        there = next(path for path in (self.checkpoint, *self.checkpoint.parents) if os.path.lexists(path))
+        if not there.is_dir():
+            return f"spec.checkpoint.path {str(self.checkpoint)!r} must be a folder, or none yet; {there} is no folder"
+        if not os.access(there, os.W_OK | os.X_OK):
+            return f"spec.checkpoint.path {str(self.checkpoint)!r} must be a folder that can be written; {there} cannot"
+        return None
 
 
 def search_path(inherited: str) -> str:

@@ -55,6 +55,9 @@ def spare(*arguments: str | Path) -> Result:
         (["--set", "spec.template.spec.containers[0].workingDir=nowhere"], "does not exist"),
         (["--set", COMMAND + r'=["sh", "a\0b"]'], r"its command 'a\x00b' holds a character that no process can"),
         (["--set", r'spec.checkpoint.path="a\0b"'], "spec.checkpoint.path '"),
+        (["--set", "spec.checkpoint.path=job.yaml"], "job.yaml' must be a folder, or none yet;"),
+        (["--set", "spec.checkpoint.path=job.yaml/a/b"], "job.yaml is no folder"),
+        (["--set", "spec.checkpoint.path=/proc/sys/a"], "must be a folder that can be written; /proc/sys cannot"),
     ],
 )
 def test_a_wrong_option_starts_nothing(tmp_path: Path, arguments: list[str], complaint: str) -> None:

@@ -255,6 +255,29 @@ def graph() -> None:
                 session.backward(loss_of(m, micro), create_graph=True)
 
 
+def _given(loss: Callable[[Any], Any]) -> None:
+    """Something else than the loss is given to backward."""
+    with training() as (session, m, _, _o):
+        for step in session.steps(until=STEPS):
+            for micro in step:
+                session.backward(loss(loss_of(m, micro)))
+
+
+def a_float() -> None:
+    """The value of the loss."""
+    _given(float)
+
+
+def several() -> None:
+    """A loss for each sample."""
+    _given(lambda loss: loss.repeat(3))
+
+
+def detached() -> None:
+    """Nothing depends on it."""
+    _given(lambda loss: loss.detach())
+
+
 def again() -> None:
     """A step that was iterated before."""
     with training() as (session, m, _, _o):
@@ -368,7 +391,10 @@ def raised(scene: Callable[[], None]) -> list[str]:
     return ["nothing", ""]
 
 
-MISUSE = (not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny, second)
+MISUSE = (
+    *(not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny, second),
+    *(a_float, several, detached),
+)
 
 if __name__ == "__main__":
     found = {scene.__name__: raised(scene) for scene in (*MISUSE, cleared_between_steps)}
