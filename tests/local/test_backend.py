@@ -218,9 +218,7 @@ def test_a_command_that_does_not_exist_leaves_the_agent_to_tell(tmp_path: Path) 
     async def scene(backend: LocalBackend, inbox: Inbox) -> None:
         await backend.create(0)
         await inbox.first(AgentUp)
-        await until(
-            lambda: "'no-such-program'" in backend.folder.tail(backend.folder.log(0)), "the log names the command"
-        )
+        await until(lambda: "'no-such-program'" in backend.folder.tail(backend.folder.log(0)), "its log names it")
 
     settings = launch(tmp_path, ("no-such-program",))
     played(scene, settings)
@@ -268,29 +266,21 @@ def test_an_agent_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pyt
     played(scene, launch(tmp_path / "run"))
 
 
-def test_a_command_that_no_process_can_be_given_starts_nothing(tmp_path: Path) -> None:
-    """It is told of like any other start that failed; half of a surrogate pair has no bytes."""
-
-    async def scene(backend: LocalBackend, inbox: Inbox) -> None:
-        await backend.create(0)
-        assert "the agent cannot be started: 'utf-8' codec" in (await inbox.first(AgentNotStarted)).reason
-
-    played(scene, launch(tmp_path, ("true", "\ud800")))
-
-
-def test_a_missing_agent_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AgentNotStarted says what is not installed."""
+def test_a_start_that_cannot_be_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text that has no bytes (half of a surrogate pair), and what is not installed."""
+    told = list[str]()
 
     def missing() -> Path:
         raise AgentMissing("spare-agent is not here")
 
-    monkeypatch.setattr(backend_module, "agent_program", missing)
-
     async def scene(backend: LocalBackend, inbox: Inbox) -> None:
         await backend.create(0)
-        assert "spare-agent is not here" in (await inbox.first(AgentNotStarted)).reason
+        told.append((await inbox.first(AgentNotStarted)).reason)
 
-    played(scene, launch(tmp_path))
+    played(scene, launch(tmp_path / "text", ("true", "\ud800")))
+    monkeypatch.setattr(backend_module, "agent_program", missing)
+    played(scene, launch(tmp_path / "missing"))
+    assert ["'utf-8' codec" in told[0], "spare-agent is not here" in told[1]] == [True, True]
 
 
 def script(folder: Path, text: str) -> Path:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,27 +256,12 @@ def graph() -> None:
                 session.backward(loss_of(m, micro), create_graph=True)
 
 
-def _given(loss: Callable[[Any], Any]) -> None:
+def given(loss: Callable[[Any], Any]) -> None:
     """Something else than the loss is given to backward."""
     with training() as (session, m, _, _o):
         for step in session.steps(until=STEPS):
             for micro in step:
                 session.backward(loss(loss_of(m, micro)))
-
-
-def a_float() -> None:
-    """The value of the loss."""
-    _given(float)
-
-
-def several() -> None:
-    """A loss for each sample."""
-    _given(lambda loss: loss.repeat(3))
-
-
-def detached() -> None:
-    """Nothing depends on it."""
-    _given(lambda loss: loss.detach())
 
 
 def again() -> None:
@@ -391,13 +377,12 @@ def raised(scene: Callable[[], None]) -> list[str]:
     return ["nothing", ""]
 
 
-MISUSE = (
-    *(not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny, second),
-    *(a_float, several, detached),
-)
+MISUSE = (not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny, second)
+NO_LOSS = {"a_float": float, "several": lambda loss: loss.repeat(3), "detached": lambda loss: loss.detach()}
 
 if __name__ == "__main__":
     found = {scene.__name__: raised(scene) for scene in (*MISUSE, cleared_between_steps)}
+    found |= {name: raised(partial(given, loss)) for name, loss in NO_LOSS.items()}
     ran: dict[str, Any] = {
         "plain": plain(),
         "replanned": replanned(),
