@@ -379,10 +379,12 @@ class Coordinator:
     # --- end ------------------------------------------------------------------------------------------------
 
     async def _farewell(self) -> None:
-        """Let the last orders go out."""
+        """Let the last orders go out, and those who hang up do so: a line that we cut may lose what is on its way."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL):
                 await asyncio.gather(*(link.flushed() for link in self._all() if link.up))
+                while any(link.up for link in self._all()):  # noqa: ASYNC110  # no longer than all of this
+                    await asyncio.sleep(LOOK)
 
     async def _close(self) -> None:
         for link in self._all():
