@@ -391,9 +391,8 @@ def _errored(turn: Turn, message: wire.Errored) -> None:
     if message.micro is not None:
         where += f", micro-batch {message.micro[1]} of shard {message.micro[0]}"
     told = message.ours and message.type == "CheckpointMismatch"  # the reason is that word; no line of code is wrong
-    text = f"{message.text} ({where})" if told else f"{message.type}: {message.text} ({where})"
-    if message.traceback and not told:
-        text += f"\n{message.traceback.rstrip()}"
+    text = f"{message.text} ({where})"
+    text = text if told else f"{message.type}: {text}\n{message.traceback.rstrip()}".rstrip("\n")
     if turn.config.ranks == 1:
         turn.set(errors=(*state.errors, UserError(group, text, message.ours, message.type)))
     elif turn.group(group).ranks[message.rank].raised is None:
