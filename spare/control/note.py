@@ -378,8 +378,7 @@ def _errored(turn: Turn, message: wire.Errored) -> None:
     if not (state.starting or state.finishing or state.member(group)):
         _refuse(turn, message, "only members of the newest plan may say this")
         return
-    if message.ours and message.type == "StateLost" and state.member(group):
-        # Who has the state is lost, not the script wrong.
+    if message.ours and message.type == "StateLost" and state.member(group):  # lost, not a wrong script
         gone(turn, group, f"it cannot go on: {message.text}", turn.now)
         return
     if costs_only_itself(turn.group(group), message.ours, message.type) and turn.config.ranks == 1:
