@@ -137,14 +137,14 @@ def recommended(found: list[Choice]) -> Choice:
 def checkpoint_only(job: Job) -> Choice:
     """Every failure restarts: a segment of s seconds takes (m + Tr) (exp(s / m) - 1) on average.
 
-    Saves that cost nothing can be without end: (m + Tr) / m is the limit.
+    A save comes after a whole step at the least, however short the best period is.
 
     Source: renewal theory for exponential gaps; the period is the paper's Tc* with Tf = m, unless given.
     """
     mean, period = job.between_failures, _period(job, job.between_failures)
+    training = max(period - job.save, job.compute + job.reduction)
     try:
-        training = period - job.save
-        ratio = (mean + job.restart) * (math.expm1(period / mean) / training if training else 1 / mean)
+        ratio = (mean + job.restart) * math.expm1((training + job.save) / mean) / training
     except OverflowError:
         ratio = math.inf
     return _choice(job, "checkpoint only", 1, 1.0, 0.0, mean, ratio, period)

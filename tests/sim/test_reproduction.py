@@ -10,6 +10,7 @@ import pytest
 
 from spare.planner import place
 from spare.sim import MicroBatches, Replicated, Setting, WholeShards, run
+from spare.sim.campaign import Plan
 from spare.sim.masking import masked
 from spare.sim.published import REPLICATION, SPARE
 from spare.sim.setting import paper_setting
@@ -150,12 +151,25 @@ def test_any_redundancy_may_be_asked_for() -> None:
     assert choices(Job(8), 1) == choices(Job(8))
 
 
-def test_saves_that_cost_nothing_are_without_end() -> None:
-    """Then a failure costs a restart and nothing else."""
+def test_saves_that_cost_nothing_come_after_each_step() -> None:
+    """Then a failure costs a restart and the step in flight."""
     job = Job(8, between_failures=3600.0, save=0.0, restart=600.0)
 
-    assert checkpoint_only(job).ratio == pytest.approx(4200 / 3600)
+    assert checkpoint_only(job).ratio == pytest.approx(4200 / 60 * math.expm1(60 / 3600))
     assert math.isfinite(micro(job, 3).ratio)
+
+
+def test_a_checkpoint_is_not_in_the_middle_of_a_step() -> None:
+    """Where the best period would be 16 s of a step of 60, the simulation and the formula wait for the step's end."""
+    job = Job(8, compute=60.0, between_failures=120.0, save=1.0, restart=10.0)
+    setting = Setting(
+        8, steps=3000, process="exponential", jitter=0.0, notice="at once", compute=60.0, reduction=0.0,
+        between_failures=120.0, save=1.0, restart=10.0,
+    )  # fmt: skip
+
+    result = run(setting, Plan("checkpoint", 1, {}).build(setting), 1)
+
+    assert checkpoint_only(job).ratio == pytest.approx(result.total / (3000 * 60), rel=0.04)
 
 
 def test_a_hopeless_checkpoint_is_infinitely_slow() -> None:
