@@ -244,12 +244,16 @@ class Site:
         """How probable it is that a group cannot be started."""
         self.refused: dict[int, int] = {}
         self._emit: Emit | None = None
+        self._heard: dict[int, float] = {}
+        """By group: when the last signal of it arrives."""
 
     def tell(self, what: Any) -> None:
-        """A signal for the coordinator, if there is one."""
+        """A signal for the coordinator, if there is one. Those of one group come in order, as a watch tells them."""
         node, emit = self.coordinator, self._emit
         if node is not None and emit is not None:
-            self.core.at(self.core.now + self.core.latency(), node, emit, (what,))
+            when = max(self.core.now + self.core.latency(), self._heard.get(what.group, 0.0))
+            self._heard[what.group] = when
+            self.core.at(when, node, emit, (what,))
 
     # --- Backend ------------------------------------------------------------------------------------------------
 
