@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 
 import hypothesis
@@ -23,6 +24,10 @@ LONG = 900.0
 
 SLOW = 300.0
 """Seconds that a slow test has unless it says otherwise: some are two runs, and the machine may be a busy one."""
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job; what tests start inherits it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

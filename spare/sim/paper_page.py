@@ -17,6 +17,7 @@ def page(paper: Mapping[str, Any], beyond: Mapping[str, Any], folder: str) -> st
     """
     ours, theirs = beyond["parameters"], paper["parameters"]
     return f"""{_HEAD}
+
 ## The table
 
 {theirs["steps"]:,} steps a run, {theirs["runs"]} runs of each case; mean and 95 % interval (Student's) over the runs.
@@ -96,11 +97,10 @@ def _list(lines: Sequence[str]) -> str:
 
 _HEAD = """# The paper's results, simulated again, and ours
 
-This page is written by `spare simulate page` from the results of runs; `make simulate-paper` makes them all anew. The
-rows of `paper.json` come from several runs of that command's functions, with its seeds, put together. They lie in
-[simulation/](simulation/): `paper.json` and `beyond.json`, and one line for each run in the CSV files. The paper is
-J. Lee et al., "SPARe", ICML 2026, arXiv 2603.00357. Why the simulator is built so:
-[decision 5](decisions/0005-simulator.md).
+This page is written by `make simulate-paper`: `spare simulate paper` and `beyond` run everything, and `spare simulate
+page` makes the page of their results, which lie in [simulation/](simulation/): `paper.json` and `beyond.json`, and one
+line for each run in the CSV files. The paper is J. Lee et al., "SPARe", ICML 2026, arXiv 2603.00357. Why the simulator
+is built so: [decision 5](decisions/0005-simulator.md).
 
 TTT is the time to train, T0 the same with neither failures nor redundancy nor saves. Availability is the share of TTT
 in steps that count, patches included: not restarts, saves, regroups, and work that a wipe-out took back."""
