@@ -38,6 +38,22 @@ def best_row(rows: Iterable[Row], label: str, groups: int) -> Row:
     )
 
 
+def short_table(paper: Mapping[str, Any], beyond: Mapping[str, Any]) -> str:
+    """TTT / T0 for each N: the paper's numbers, the same simulated, and ours."""
+
+    def simulated(label: str) -> list[str]:
+        found = [(at_their_r(paper, label, n)["ratio"], published(label, n).ratio) for n in SIZES]
+        return [f"{interval(ratio)} ({off(ratio['mean'], theirs)})" for ratio, theirs in found]
+
+    rows = [["SPARe, the paper's number", *(f"{SPARE[n].ratio:.2f}" for n in SIZES)]]
+    rows += [["SPARe, simulated here at its r", *simulated("SPARe")]]
+    rows += [["replication, the paper's number", *(f"{REPLICATION[n].ratio:.2f}" for n in SIZES)]]
+    rows += [[f"replication, simulated here: {each}", *simulated(f"replication, {each}")] for each in READINGS]
+    for name, label in (("ours, nobody replaced", MICRO), ("ours, replaced after 10 minutes", REJOIN)):
+        rows += [[name, *(interval(ladder_row(paper, beyond, label, n)["ratio"]) for n in SIZES)]]
+    return markdown(["TTT / T0", *(f"N = {n}" for n in SIZES)], rows)
+
+
 def main_table(paper: Mapping[str, Any]) -> str:
     """The paper's table, ours beside it: at our best r, and at the paper's."""
     rows = []
