@@ -200,6 +200,23 @@ def test_a_job_fails_for_one_reason(tmp_path: Path) -> None:
     run(main)
 
 
+def test_a_limit_of_restarts_that_is_raised_while_the_job_runs_counts_f21(tmp_path: Path) -> None:
+    """Who sees that the last restart is used up need not wait for the end to allow more."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            spec: dict[str, Any] = {"onWipeOut": "Restart", "checkpoint": {"path": "/data"}, "redundancy": 1}
+            await training(bed, **spec, runPolicy={"backoffLimit": 0})
+            bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"backoffLimit": 1}})
+            await asyncio.sleep(5.0)
+            bed.agent(2).die("killed")
+            await bed.until(lambda: bed.job()["status"].get("restarts") == 1, "it begins again")
+
+            assert "restart 1 of 1 at most" in bed.events("WipeOut")[-1]["message"]
+
+    run(main)
+
+
 def test_a_deadline_that_is_taken_back_is_none(tmp_path: Path) -> None:
     """A run policy that is again what it was at the start is heeded like any other change."""
 
