@@ -22,6 +22,8 @@ def test_output_is_kept_and_that_of_a_failure_is_not(
     assert record.main("one", [sys.executable, "-c", script.replace("7", "9"), "3"]) == 3
 
     head, command, *rest = kept.splitlines()
-    assert "torch" in head and command.startswith("$ python -c ") and rest == ["median 7"]
+    assert "torch" in head
+    assert command.startswith("$ python -c ")
+    assert rest == ["median 7"]
     assert (tmp_path / "benchmarks" / "one.txt").read_text() == kept
     assert capsys.readouterr().out == "median 7\nmedian 9\n"
