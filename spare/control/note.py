@@ -106,7 +106,7 @@ def _replace(turn: Turn, here: Group, uid: str) -> None:
         gone(turn, here.group, f"its agent was replaced by a new one ({uid})", turn.now)
     past = turn.group(here.group).past | ({here.uid} if here.uid else set())
     pods = fresh_pods(len(here.pods), heard=turn.now, zones=tuple(pod.zone for pod in here.pods))
-    started = turn.now if here.uid else here.started
+    started = turn.now if here.uid or here.started > turn.now else here.started  # not known: by now, at the latest
     fresh = Group(
         here.group, here.state, uid, past, pods, fresh_ranks(len(here.ranks)), started=started, attempts=here.attempts
     )

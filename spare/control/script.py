@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spare.api import wire
 from spare.control.turn import Turn
+from spare.planner.words import counted
 
 
 def of_rank(turn: Turn, rank: int) -> str:
@@ -25,7 +26,7 @@ def exit_text(turn: Turn, message: wire.Exited) -> str:
         return f"{who} ended before the first step: does it open a Session and iterate its steps?"
     if message.code == 0:
         step = turn.group(message.group).step
-        return f"{who} ended after {step} steps, before the last one was committed by all groups"
+        return f"{who} ended after {counted(step, 'step')}, before the last one was committed by all groups"
     return f"{who} exited with code {message.code}{tail}"
 
 

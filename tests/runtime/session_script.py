@@ -273,16 +273,6 @@ def again() -> None:
                     session.backward(loss_of(m, micro))
 
 
-def late() -> None:
-    """A layer that is added between two steps."""
-    with training() as (session, m, _, optimizer):
-        for step in session.steps(until=STEPS):
-            for micro in step:
-                session.backward(loss_of(m, micro))
-            m.register_parameter("late", torch.nn.Parameter(torch.zeros(1)))
-            optimizer.add_param_group({"params": [m.late]})
-
-
 def tiny() -> None:
     """Micro-batches without samples."""
     with training(micro_batch_size=0):
@@ -387,10 +377,7 @@ def raised(scene: Callable[[], None]) -> list[str]:
     return ["nothing", ""]
 
 
-MISUSE = (
-    *(not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, late, tiny),
-    second,
-)
+MISUSE = (not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny, second)
 NO_LOSS = {"a_float": float, "several": lambda loss: loss.repeat(3), "detached": lambda loss: loss.detach()}
 
 if __name__ == "__main__":

@@ -81,7 +81,6 @@ def test_plans_in_mid_step_change_nothing_of_the_result(run: dict[str, Any]) -> 
         ("several", "not one of the sizes [3]"),
         ("detached", "not one that was detached, or computed without gradients"),
         ("again", "step 0 is not in flight; committed so far: 1"),
-        ("late", "after the session was entered: late. What is trained is settled then"),
         ("second", "this process has had a session before, and a script opens one"),
     ],
 )
