@@ -3,7 +3,8 @@
 Points: `compute` (half of the group's micro-batches of the step computed), `reduce` (its part of the all-reduce is
 under way), `barrier` (it holds the whole sum, and its commit barrier is under way), `step` (the barrier has passed,
 the optimizer has not stepped), `regroup` (it has said its facts in the rendezvous of that step), `give` (it has just
-begun to give its state to a joiner), `save` (it has just begun to write a checkpoint of so many steps).
+begun to give its state to a joiner), `save` (it has just begun to write a checkpoint of so many steps), `inherit` (it
+has what another group hands on, and has not added it yet).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from spare_runtime.config import BadEnvironment
 from spare_runtime.ledger import Ledger
 
 ACTIONS = ("kill", "kill-group", "freeze", "pause", "drain", "raise")
-POINTS = ("compute", "reduce", "barrier", "step", "regroup", "give", "save")
+POINTS = ("compute", "reduce", "barrier", "step", "regroup", "give", "save", "inherit")
 _SCRIPT = re.compile(
     r"(?P<action>[a-z-]+)(\.(?P<rank>\d+))?@(?P<step>\d+):(?P<point>[a-z]+)(=(?P<seconds>\d+(\.\d+)?))?", re.ASCII
 )

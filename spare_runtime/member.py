@@ -8,10 +8,9 @@ import traceback
 from collections.abc import Iterator
 
 from spare.api import wire
-from spare.planner.words import counted
 from spare_runtime.checkpoint.keeper import LAST_DEADLINE
 from spare_runtime.config import Environment
-from spare_runtime.errors import Departed, JobEnded, SessionMisuse, SpareError, clause
+from spare_runtime.errors import Departed, JobEnded, SessionMisuse, SpareError
 from spare_runtime.ledger import Ledger
 from spare_runtime.meeting import Meeting
 from spare_runtime.micro import Micro
@@ -54,9 +53,9 @@ class Member(Regrouping):
         half = training.todo.bit_count() // 2
         self._script_ran()
         while training.committed == number:
-            if self._any(self.membership.must_act):
+            if self._must_act():
                 self.regroup("to act on")
-            elif self.membership.must_hand_on and self.env.ranks == 1:  # each rank hears of it at another moment
+            elif training.todo and self.hands_on:
                 self.hand_on()
             elif training.todo:
                 if training.todo.bit_count() <= max(half, 1):
@@ -78,10 +77,22 @@ class Member(Regrouping):
             else:
                 self.reduce()
 
+    def _must_act(self) -> bool:
+        """Whether a plan waits to be acted on at once, at any rank of this group; and whether its grace is nearly over:
+        each rank hears of both at another moment, and all of them act on both before the same micro-batch."""
+        said = self._agree(self.membership.must_act, self.must_hand_on)
+        if any(hands_on for _, hands_on in said):
+            self.must_hand_on = True
+        return any(act for act, _ in said)
+
     def reduce(self) -> None:
         """Reduce the step in flight and commit it; what fails is answered by a regroup, and the caller looks again."""
         meeting, epoch, step = self.membership.meeting, self.membership.epoch, self.training.committed
         assert meeting is not None
+        began = self._around.clock()
+        self.training.settle()
+        self._spent += self._around.clock() - began
+        self.stand_still()
         came, _ = self._try(lambda: self._sum(meeting, epoch, step))
         if not (said := self._all_done(came, *self._of_the_sum(came))):
             return
@@ -97,9 +108,6 @@ class Member(Regrouping):
 
     def _sum(self, meeting: Meeting, epoch: int, step: int) -> None:
         meeting.group()
-        began = self._around.clock()
-        self.training.settle()
-        self._spent += self._around.clock() - began
         tensors = self.training.entering(epoch, unseen=not self.membership.has_seen_newer())
         self.line.phase = "reduce"
         meeting.reduce(tensors, lambda: self.faults.at(step, "reduce"))
@@ -134,8 +142,8 @@ class Member(Regrouping):
         begun, training = self.keeper.begun_from, self.training
         if begun is not None and begun.step == training.committed >= until and self.plan.leader_group == self.env.group:
             self._around.say(
-                f"spare: checkpoint {begun.name} has {counted(training.committed, 'step')} already: of "
-                f"steps(until={until}) none is left to do"
+                f"spare: {training.committed} steps are in checkpoint {begun.name} already: of steps(until={until}) "
+                "none is left to do"
             )
 
     def between_steps(self) -> None:
@@ -205,7 +213,7 @@ class Member(Regrouping):
                 wire.Errored,
                 step=self.training.committed - self._behind,  # code behind a commit belongs to that step
                 type=type(error).__name__,
-                text=_text(error, inside),
+                text=f"the script exited with code {error.code}" if isinstance(error, SystemExit) else str(error),
                 traceback=text[-8000:],
                 micro=(hand.shard, hand.index) if hand else None,
                 ours=isinstance(error, SpareError) and not isinstance(error, SessionMisuse),
@@ -213,10 +221,3 @@ class Member(Regrouping):
             )
         )
         self.line.flush(FLUSH_DEADLINE)
-
-
-def _text(error: Exception | SystemExit, inside: bool) -> str:
-    """What is told of an exception; the traceback beside it has all of its text."""
-    if isinstance(error, SystemExit):
-        return f"the script exited with code {error.code}"
-    return clause(str(error)) if inside else str(error)

@@ -33,10 +33,8 @@ class Membership:
         """The plan that this worker runs under."""
         self.meeting: Meeting | None = None
         self.finished = False
-        self.must_hand_on = False
-        """The grace of this group, which was asked to leave, is nearly over."""
         self.gives = False
-        """It offers what it holds of the step in flight, and computes no more."""
+        """It offers what it holds of the step in flight: a plan without it does not end this process at once."""
 
     @property
     def epoch(self) -> int:
@@ -67,11 +65,6 @@ class Membership:
                 if self.meeting is not None:
                     self.meeting.interrupt()
 
-    def on_hand_on(self) -> None:
-        """What is held is to be offered, if the step does not end by itself."""
-        with self._changed:
-            self.must_hand_on = True
-
     def on_finish(self) -> None:
         """The job has ended well: all have committed the last step, and who still meets others meets nobody."""
         with self._changed:
@@ -91,6 +84,12 @@ class Membership:
     def let_go(self) -> bool:
         """Whether the plan to be acted on is without this group."""
         return self._pending is not None and self._pending.admission is None
+
+    def departs(self, why: str) -> None:
+        """Raise Departed if a plan lets this group go, as it asked."""
+        plan = self._pending
+        if plan is not None and plan.drained:
+            raise Departed(f"let go by plan {plan.epoch}: {why}")
 
     def has_seen_newer(self) -> bool:
         """Whether a plan newer than the present one is known."""

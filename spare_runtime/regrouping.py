@@ -48,6 +48,7 @@ class Regrouping(Legacies):
             self._take_place(plan.group)
             began = self._around.clock()
             self._donor.withdraw()  # before anything of this step may change
+            self.may_change()
             self._owes = False
             self._cancel_transfer()
             self.leave()
@@ -59,6 +60,7 @@ class Regrouping(Legacies):
                 continue
             self._be_alike(said)
             self.inherit(plan)
+            self.stand_still()
             came, met = self._try(lambda plan=plan, seconds=seconds: self._meet(plan, seconds))  # type: ignore[misc]
             if not self._all_done(came, regroup=False):
                 why = self._why
@@ -113,6 +115,7 @@ class Regrouping(Legacies):
     def _depart(self, last_words: wire.Up) -> None:
         self.line.phase = "stopped"
         self._donor.withdraw()
+        self.may_change()
         self._cancel_transfer()
         self.line.send(last_words)
         self.line.flush(FLUSH_DEADLINE)
@@ -205,13 +208,13 @@ class Regrouping(Legacies):
         return replace(facts, overflown=True) if misfit else facts
 
     def _place(self, rule: wire.PlacementRule) -> Placement:
-        ring, known = rule.ring if rule.ring is not None else tuple(range(rule.groups)), self._placement
-        # It is widened in order to fetch, and made anew where all begin again.
-        if known is None or (known.offsets, known.ring) != (rule.offsets, ring):
-            known = self._placement = Placement(rule.groups, rule.redundancy, rule.offsets, rule.strategy, ring)
-        return known
+        if self._placement is None or self._placement.offsets != rule.offsets:  # it is widened in order to fetch
+            ring = rule.ring if rule.ring is not None else tuple(range(rule.groups))
+            self._placement = Placement(rule.groups, rule.redundancy, rule.offsets, rule.strategy, ring)
+        return self._placement
 
     def _carry_out(self, result: Outcome, copies: list[Tensor] | None) -> None:
+        self.may_change()
         if copies is not None:
             self.training.replace(copies)
         if result.commit:

@@ -66,7 +66,7 @@ class Standing(ABC):
         self.line = around.line(env, self.membership.on_plan, self.membership.on_finish)
         self._commits = Commits(self.line, around.clock)
         self.keeper.attach(self.line)
-        self.line.on_hand_on = self.membership.on_hand_on
+        self.line.on_hand_on = self.on_hand_on
         self.line.on_save, self.line.checkpoints = self.keeper.on_save, self.keeper.names()
         self.line.start(str(self._store.address))
 
@@ -106,6 +106,10 @@ class Standing(ABC):
         return skips
 
     @abstractmethod
+    def on_hand_on(self) -> None:
+        """The grace of this group, which was asked to leave, is nearly over. On the line's thread."""
+
+    @abstractmethod
     def regroup(self, why: str) -> None:
         """Act on the plan at hand, or wait for one, until the members of one plan have met."""
 
@@ -116,6 +120,7 @@ class Standing(ABC):
             return self.siblings.agree(*mine)
         except GroupBroken:
             self.leave()  # the other groups learn of it through us
+            self.membership.departs("a rank of this group has gone already")
             raise
 
     def _any(self, mine: bool) -> bool:
@@ -178,8 +183,6 @@ class Standing(ABC):
                     unreachable=error.unreachable,
                 )
             )
-        if error.whole != str(error):
-            self._around.say(f"spare: {error.whole}")
 
     def leave(self) -> None:
         """Cut the connections to the other groups."""

@@ -16,7 +16,6 @@ from spare_runtime.ledger import Ledger
 from spare_runtime.parameters import checksum, digest
 from spare_runtime.regroup import Facts
 from spare_runtime.shards import local, model_state, optimizer_state, taken_apart
-from spare_runtime.stepped import Stepped
 
 _AGAIN_LIMIT = 4
 """One time is enough where a micro-batch that is computed again gives the same gradient."""
@@ -86,7 +85,6 @@ class Training:
         self._on_accelerator = any(p.device.type != "cpu" for p in model.parameters())
         self._computed = self._again = 0
         self._optimizers = list(optimizers)
-        self._stepped = Stepped(model, self._optimizers)
         self._on_gradients = on_gradients
         self._ledger, self._digests = ledger, digests
 
@@ -172,13 +170,15 @@ class Training:
         about = {"committed": self.committed, "begun_again": self.begun_again, "scales": list(self.buffers.scales())}
         return {**about, "held": f"{self.held:x}", "sums": self.buffers.sums()}
 
-    def inherit(self, legacy: dict[str, Any]) -> int:
-        """Take over what another group held; how many micro-batches. 0: it is of another step, or of no use."""
+    def matches(self, legacy: dict[str, Any]) -> bool:
+        """Whether what another group held can be taken over: it is of the same step, and nothing of it is held here."""
         mine = (self.committed, self.begun_again, list(self.buffers.scales()))
-        held = int(legacy["held"], 16)
         theirs = (legacy["committed"], legacy["begun_again"], legacy["scales"])
-        if not self.whole or mine != theirs or held & self.held:
-            return 0
+        return self.whole and mine == theirs and not int(legacy["held"], 16) & self.held
+
+    def inherit(self, legacy: dict[str, Any]) -> int:
+        """Take over what another group held, which `matches`; how many micro-batches."""
+        held = int(legacy["held"], 16)
         self.buffers.add_sums(legacy["sums"])
         self.held |= held
         return held.bit_count()
@@ -244,12 +244,8 @@ class Training:
                 all but those skipped: it stays a mean.
             schedule: This group's part of the next step.
             skipped_next: What is left out of the next step's sum.
-
-        Raises:
-            SessionMisuse: the optimizers have parameters of which no gradients are summed.
         """
         assert self.reduced is not None
-        self._stepped.check()
         counted = micro_batches - self.skipped.bit_count()
         self.loss = self.buffers.loss() / counted
         with torch.no_grad():

@@ -119,9 +119,10 @@ class Donor:
         """From now on, joiners of this epoch get this."""
         with self._lock:
             self._offer = offer
+            self._given.clear()
 
     def gave(self, deadline: float) -> bool:
-        """Whether somebody has been given everything, waiting at most `deadline` seconds."""
+        """Whether somebody has been given everything of the offer, waiting at most `deadline` seconds."""
         return self._given.wait(deadline)
 
     def withdraw(self) -> None:

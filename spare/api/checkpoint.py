@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from spare.planner.words import counted
-
 FORMAT: Final = 1
 """Version of the manifest."""
 NAMED: Final = 5
@@ -75,7 +73,7 @@ class Data:
     """Samples in it."""
 
     def __str__(self) -> str:
-        return f"{self.name} with {counted(self.length, 'sample')}"
+        return f"{self.name} with {self.length} samples"
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Legacy(BaseModel):
     epoch: int = Field(ge=0)
     """Epoch under which it offers it."""
     serves: str
-    """Address at which it gives it, once."""
+    """Addresses at which its ranks give it, once, separated by commas: the heir's rank j takes over the j-th."""
 
 
 class Plan(_Message):
@@ -275,8 +275,8 @@ class Leave(_Report):
     """Seconds left until it is killed."""
     reason: Said
     serves: str | None = None
-    """Address at which it gives what it holds of the step in flight. Set when the grace is nearly over: it computes no
-    more, and asks for an urgent plan."""
+    """Address at which this rank gives what it holds of the step in flight. Set when the grace is nearly over: the
+    group waits for others or computes no more, and asks for an urgent plan. Each of its ranks says so."""
 
 
 class Left(_Report):
@@ -365,7 +365,8 @@ def _addresses(message: _Message) -> list[str]:
         case Leave():
             return [] if message.serves is None else [message.serves]
         case Plan():
-            return list(message.stores)
+            given = [address for legacy in message.legacies for address in legacy.serves.split(",")]
+            return [*message.stores, *given]
         case _:
             return []
 

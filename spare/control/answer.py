@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from spare.api import wire
 from spare.api.exit_codes import ExitCode
-from spare.api.notation import called
 from spare.api.reasons import EventReason
 from spare.control import halt, leave, poison, recovery
 from spare.control.action import DeleteGroup, ProbeAll, PushPlan
@@ -21,8 +21,6 @@ from spare.control.turn import Turn
 
 _IN_VAIN = 4
 """Failures running, with nobody to blame for them, after which those that join are."""
-_SHOWN = 3
-"""Reports of one failure that a sentence quotes."""
 
 
 def answer(turn: Turn) -> None:
@@ -40,9 +38,8 @@ def _suspected(turn: Turn) -> None:
     if state.probe is None:
         nonce = state.probes + 1
         turn.set(probes=nonce, probe=Probe(nonce, turn.now))
-        who = ", ".join(f"group {s.group}: {s.error}" for s in state.suspicions[:_SHOWN])
-        more = f", and {len(state.suspicions) - _SHOWN} more" if len(state.suspicions) > _SHOWN else ""
-        text = f"a collective of epoch {state.suspicions[0].epoch} failed ({who}{more})"
+        who = ", ".join(f"group {s.group}: {s.error}" for s in state.suspicions)
+        text = f"a collective of epoch {state.suspicions[0].epoch} failed ({who})"
         turn.say(EventReason.SUSPECTED, text, _named(state))
         turn.do(ProbeAll(nonce, state.live))
     elif turn.now >= facts_at(state):
@@ -139,7 +136,7 @@ def _replan(turn: Turn, fruitless: int) -> None:
     if leader is None:
         return  # this coordinator has just come back; where they can be met the members will say at once
     live = tuple(g for g in state.live if g not in gone)
-    cause = _cause(losses, suspicions, going or tuple(each for each in state.leavers if each.serves))
+    cause = _cause(losses, suspicions, going or tuple(each for each in state.leavers if leave.offers(state, each)))
     able = [g for g in state.whole if g not in gone]
     change = None if wiped_out(state, sorted(gone)) else reordered(turn.config, old.schedule, live, able)
     schedule = change.schedule if change else old.schedule  # of no use to who stops
@@ -215,9 +212,14 @@ def _cause(losses: Sequence[Loss], suspicions: Sequence[Suspicion], going: Seque
         return "a micro-batch was found to be poison"
     if not losses:
         errors = sorted({s.error for s in suspicions})
-        by = called({s.group for s in suspicions})
-        return f"a collective failed, reported by {by} ({'; '.join(errors[:_SHOWN])})"
+        by = wire.groups_text(s.group for s in suspicions)
+        who = f"{'group' if by.isdigit() else 'groups'} {by}"
+        return f"a collective failed, reported by {who} ({'; '.join(errors[:3])})"
     by_cause: dict[str, list[int]] = {}
     for loss in sorted(losses, key=lambda loss: loss.group):
         by_cause.setdefault(loss.cause, []).append(loss.group)
-    return ", ".join(f"{called(groups)} lost ({cause})" for cause, groups in by_cause.items())
+    clauses = []
+    for cause, groups in by_cause.items():
+        text = wire.groups_text(groups)
+        clauses.append(f"{'group' if len(groups) == 1 else 'groups'} {text} lost ({cause})")
+    return ", ".join(clauses)

@@ -12,9 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from spare.api import wire
-from spare.api.notation import called
 from spare.api.reasons import EventReason
-from spare.control import checkpointing
 from spare.control.action import Connect, DeleteGroup, LetGo, PushPlan, SendDrain
 from spare.control.config import Config
 from spare.control.leaver import Leaver
@@ -23,8 +21,9 @@ from spare.control.restart import wiped_out
 from spare.control.signal import AgentUp
 from spare.control.state import Group, GroupState, Loss, State
 from spare.control.turn import Turn
-from spare.planner.words import counted
 
+_SOONER = 0.5
+"""Seconds by which a grace must be shorter than was known for the other pods of a group to be told."""
 _OTHERS = 2
 """Members with the training state that must stay: one more loss before the plan takes effect is then no wipe-out."""
 
@@ -48,12 +47,25 @@ def asked(turn: Turn, message: wire.Leave) -> None:
     known = state.leaver(message.uid)
     if known is None:
         if state.member(message.group):
-            _enter(turn, state.groups[message.group], message.reason, message.grace, turn.config.replace)
+            here = state.groups[message.group]
+            _enter(turn, here, message.reason, message.grace, turn.config.replace)
+            if turn.config.pods > 1:  # one of its pods was asked: the others must know when its grace ends
+                turn.do(SendDrain(here.group, here.uid, message.grace))
         known = turn.state.leaver(message.uid)
     if known is not None:
         until = min(known.until, turn.now + message.grace)
-        serves, offered = (message.serves, message.epoch) if message.serves else (known.serves, known.offered)
-        _put(turn, replace(known, until=until, serves=serves, offered=offered, heard=turn.now))
+        if turn.config.pods > 1 and until < known.until - _SOONER:  # the others' agents must know when it ends, too
+            turn.do(SendDrain(known.group, known.uid, message.grace))
+        _put(turn, replace(_offering(known, message, turn.config.ranks), until=until, heard=turn.now))
+
+
+def _offering(known: Leaver, message: wire.Leave, ranks: int) -> Leaver:
+    """The leaver, one of whose ranks may give what it holds now: under an older plan others did, and have withdrawn."""
+    if not message.serves or message.epoch < known.offered:
+        return known
+    serves = known.serves if known.serves and message.epoch == known.offered else ("",) * ranks
+    serves = (*serves[: message.rank], message.serves, *serves[message.rank + 1 :])
+    return replace(known, serves=serves, offered=message.epoch)
 
 
 def _enter(turn: Turn, here: Group, reason: str, grace: float, again: bool) -> None:
@@ -63,8 +75,7 @@ def _enter(turn: Turn, here: Group, reason: str, grace: float, again: bool) -> N
     text = f"group {here.group} is asked to leave ({reason}); it has {grace:.0f} s"
     rest, least = set(turn.state.whole) - {here.group}, max(_OTHERS, turn.config.min_groups or 0)
     if len(rest) < least:
-        others = f"{counted(len(rest), 'other')} {'has' if len(rest) == 1 else 'have'}"
-        text += f", and stays that long if need be: {others} the training state, of {least} at least"
+        text += f", and stays that long if need be: {len(rest)} others have the training state, of {least} at least"
     elif not hosted(turn.state, rest):
         text += ", and stays that long if need be: no other has some of its shards"
     turn.say(EventReason.LEAVING, text, (here.group,))
@@ -81,8 +92,6 @@ def heard(turn: Turn, message: wire.Up) -> bool:
     match message:
         case wire.Leave():
             asked(turn, message)
-        case wire.Saved() | wire.Unsaved():
-            checkpointing.noted(turn, message)  # it was the writer
         case wire.Left():
             _said(turn, leaver, message.rank, message.step)
         case wire.Exited():
@@ -216,14 +225,20 @@ def must_go(state: State) -> tuple[Leaver, ...]:
     """Those whose grace is nearly over, and without whom the others can go on at all."""
     staying, going = set(state.whole), list[Leaver]()
     for leaver in _waiting(state):
-        if leaver.serves and hosted(state, staying - {leaver.group}):
+        if offers(state, leaver) and hosted(state, staying - {leaver.group}):
             staying, going = staying - {leaver.group}, [*going, leaver]
     return tuple(going)
 
 
 def giving(state: State) -> bool:
     """Whether one that a boundary plan let go cannot wait for it any longer, and offers what it holds."""
-    return any(each.serves and not each.handed and not each.left and each.released for each in state.leavers)
+    return any(offers(state, each) and not each.handed and not each.left and each.released for each in state.leavers)
+
+
+def offers(state: State, leaver: Leaver) -> bool:
+    """Whether it offers what an heir may take over: only the first urgent plan after the offer may name one, for after
+    it others have been given what is missing (`first` in the protocol's model)."""
+    return leaver.gives and state.plan is not None and state.plan.base <= leaver.offered
 
 
 def _waiting(state: State) -> list[Leaver]:
@@ -247,11 +262,10 @@ def parting(state: State, going: Sequence[Leaver], urgent: bool, loads: Sequence
     heirs = sorted((g for g in state.whole if g not in gone), key=lambda g: (loads[g], g))
     found: list[Leaving] = []
     for leaver in (each for each in state.leavers if each in going or (each.released is not None and not each.left)):
-        gives = urgent and bool(leaver.serves) and not leaver.handed and bool(heirs)
+        gives = urgent and offers(state, leaver) and not leaver.handed and bool(heirs)
         heir = heirs[len(found) % len(heirs)] if gives else -1
-        found.append(
-            Leaving(leaver.group, leaver.uid, heir, leaver.serves if gives else "", leaver.offered if gives else 0)
-        )
+        where = (",".join(leaver.serves), leaver.offered) if gives else ("", 0)
+        found.append(Leaving(leaver.group, leaver.uid, heir, *where))
     return tuple(found)
 
 
@@ -278,8 +292,9 @@ def released(turn: Turn, going: Sequence[Leaver], plan: Plan) -> None:
 
 def names(going: Sequence[Leaver]) -> str:
     """ "group 1 leaves (SIGTERM)", for a plan's reason."""
+    who = wire.groups_text(each.group for each in going)
     why = ", ".join(sorted({each.reason for each in going}))
-    return f"{called([each.group for each in going])} {'leaves' if len(going) == 1 else 'leave'} ({why})"
+    return f"{'group' if len(going) == 1 else 'groups'} {who} {'leaves' if len(going) == 1 else 'leave'} ({why})"
 
 
 def targets(plan: Plan) -> tuple[tuple[int, str], ...]:

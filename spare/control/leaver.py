@@ -21,10 +21,10 @@ class Leaver:
     """Start another incarnation in its place."""
     released: int | None = None
     """Epoch of the plan that let it go; None: it is still a member."""
-    serves: str = ""
-    """Where it gives what it holds of the step in flight: it computes no more, and waits for an urgent plan."""
+    serves: tuple[str, ...] = ()
+    """Where its ranks give what they hold of the step in flight, by rank; empty for one that does not yet."""
     offered: int = 0
-    """Epoch under which it offers that."""
+    """Epoch under which they offer that."""
     handed: bool = False
     """A plan has named an heir; there is no second."""
     words: frozenset[int] = frozenset()
@@ -35,6 +35,11 @@ class Leaver:
     """Pods whose agents are known to have ended."""
     gone: float | None = None
     """Since when all have."""
+
+    @property
+    def gives(self) -> bool:
+        """Whether all its ranks give what they hold: an heir can take over all of it, or nothing."""
+        return bool(self.serves) and all(self.serves)
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,9 @@ class Leaving:
     heir: int = -1
     """The member that takes over what it holds of the step in flight; -1: there is nothing to take over."""
     serves: str = ""
+    """Where its ranks give it, by rank, separated by commas."""
     offered: int = 0
-    """Where, and under which epoch, it gives it."""
+    """Under which epoch they do."""
 
 
 @dataclass(frozen=True)

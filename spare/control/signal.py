@@ -85,13 +85,6 @@ class Suspend:
 
 
 @dataclass(frozen=True)
-class Allow:
-    """`runPolicy.backoffLimit` was edited: it counts from the next wipe-out on."""
-
-    restarts: int
-
-
-@dataclass(frozen=True)
 class DrainGroup:
     """Somebody asks for a group to leave (`spare drain`, a node that is to be emptied)."""
 
@@ -129,7 +122,6 @@ Signal = (
     | Tick
     | Interrupted
     | Suspend
-    | Allow
     | DrainGroup
     | Pushed
     | Refused

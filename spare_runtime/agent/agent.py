@@ -168,9 +168,9 @@ class Agent:
             self._tell_leave()
 
     def _tell_leave(self) -> None:
-        report = self.leaving.report(self._head(self.workers[0].rank))
-        if report is not None and not self._departed():
-            self._write(report.line())
+        if not self._departed():
+            for report in self.leaving.reports([self._head(worker.rank) for worker in self.workers]):
+                self._write(report.line())
 
     def _hand_on(self) -> None:
         """Let the workers offer what they hold; without anybody who could make a plan they rather go on computing."""

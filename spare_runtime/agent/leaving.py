@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spare.api import wire
@@ -26,8 +26,7 @@ class Leaving:
         self._clock, self._hand_on, self._over = clock, hand_on, over
         self._reason = ""
         self._until: float | None = None
-        self._serves: str | None = None
-        self._epoch = 0
+        self._offers: dict[int, tuple[str, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def ask(self, reason: str, grace: float) -> bool:
@@ -40,15 +39,19 @@ class Leaving:
         return True
 
     def offered(self, by: wire.Leave) -> None:
-        """A worker computes no more, and gives what it holds, under the epoch that it runs in."""
-        self._serves, self._epoch = by.serves, by.epoch
+        """A worker gives what it holds, under the epoch that it runs in."""
+        if by.serves is not None:
+            self._offers[by.rank] = (by.serves, by.epoch)
 
-    def report(self, head: dict[str, Any]) -> wire.Leave | None:
-        """What the coordinator is told; None while nobody has asked."""
+    def reports(self, heads: Sequence[dict[str, Any]]) -> list[wire.Leave]:
+        """What the coordinator is told, one line at least: of each worker, whose heads these are, that gives what it
+        holds. Nothing while nobody has asked."""
         if self._until is None:
-            return None
-        head = head if self._serves is None else {**head, "epoch": self._epoch}
-        return wire.Leave(**head, grace=self._left(), reason=self._reason, serves=self._serves)
+            return []
+        about: dict[str, Any] = {"grace": self._left(), "reason": self._reason}
+        given = [(head, *self._offers[head["rank"]]) for head in heads if head["rank"] in self._offers]
+        said = [wire.Leave(**{**head, "epoch": epoch}, **about, serves=serves) for head, serves, epoch in given]
+        return said or [wire.Leave(**heads[0], **about)]
 
     def close(self) -> None:
         """Wait for nothing any more."""

@@ -199,9 +199,17 @@ def test_a_hello_with_a_useless_address_is_refused(store: str) -> None:
     assert repr(store) in text
 
 
-@pytest.mark.parametrize("change", [{"leader": "127.0.0.1:0"}, {"members": "3-1"}, {"members": "0-999999999999"}])
-def test_a_plan_that_cannot_be_met_is_refused(change: dict[str, str]) -> None:
-    """No address of the leader, members out of order, or more of them than the job has groups."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stores": ["127.0.0.1:65536"]},
+        {"members": "3-1"},
+        {"members": "0-999999999999"},
+        {"legacies": [{"group": 1, "epoch": 1, "serves": "10.0.0.1:4000,nowhere"}]},
+    ],
+)
+def test_a_plan_that_cannot_be_met_is_refused(change: dict[str, Any]) -> None:
+    """No address of the leader, members out of order or more than the job has groups, no address of a leaver's rank."""
     good = json.loads(part_of_a_plan_for_a_thousand().line())
 
     assert read(line(**good))

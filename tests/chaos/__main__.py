@@ -25,7 +25,7 @@ def main() -> int:
     gc.disable()  # worlds are cyclic and short: one collection now and then
     began, said = time.perf_counter(), 0.0
     ends: collections.Counter[str] = collections.Counter()
-    events = faults = virtual = failed = restarts = rejoined = handed = 0
+    events = faults = virtual = failed = restarts = rejoined = handed = waited = 0
     for count, seed in enumerate(seeds, 1):
         verdict, log = play(seed, trace=told.trace)
         if count % 50 == 0:
@@ -35,7 +35,7 @@ def main() -> int:
         ends[name(verdict.exit_code) if verdict.violation is None else "VIOLATION"] += 1
         events, faults, virtual = events + verdict.events, faults + verdict.faults, virtual + int(verdict.seconds)
         restarts, rejoined = restarts + verdict.restarts, rejoined + verdict.rejoined
-        handed += verdict.handed_on
+        handed, waited = handed + verdict.handed_on, waited + verdict.handed_waiting
         if verdict.violation is not None:
             failed += 1
             print(f"seed {seed}: {verdict.violation}")  # noqa: T201
@@ -50,7 +50,8 @@ def main() -> int:
             print(line, file=sys.stderr, flush=True)  # noqa: T201
     took = time.perf_counter() - began
     speed = f"{count / took:.1f}/s, {count / time.process_time():.1f} a CPU second"
-    seen = f"{faults} mishaps, {rejoined} groups came back, {handed} sums handed on, {restarts} restarts"
+    seen = f"{faults} mishaps, {rejoined} groups came back, {handed} sums handed on, {waited} by who waited"
+    seen += f", {restarts} restarts"
     ended = dict(sorted(ends.items()))
     print(f"{count} seeds in {took:.0f} s, {speed}: {ended}; {seen}, {events} events, {virtual} virtual seconds")  # noqa: T201
     return 1 if failed else 0

@@ -19,6 +19,7 @@ import spare_runtime.membership
 import spare_runtime.regrouping
 from spare.api import wire
 from spare.coordinator.actor import Coordinator
+from spare_runtime.legacy import Legacies
 from spare_runtime.member import Member
 from spare_runtime.membership import Membership
 from spare_runtime.reaction import Reaction, reaction
@@ -137,6 +138,15 @@ def _given_while_it_changes() -> Any:
     return mock.patch.object(SimDonor, "withdraw", return_value=None)
 
 
+def _handed_on_while_it_changes() -> Any:
+    """[withdraw] What a group that leaves offers it goes on offering when it commits, or computes on."""
+
+    def change(self: Legacies) -> None:
+        self._still = False
+
+    return mock.patch.object(Legacies, "may_change", change)
+
+
 def _given_too_early() -> Any:
     """A donor that commits in a regroup gives at once, before the script's own code behind that commit has run."""
     return mock.patch.object(Member, "_behind", property(lambda self: False, lambda self, value: None), create=True)
@@ -207,6 +217,7 @@ BROKEN: dict[str, Break] = {
     "state kept": _state_kept,
     "loaded later": _loaded_later,
     "given while it changes": _given_while_it_changes,
+    "handed on while it changes": _handed_on_while_it_changes,
     "given too early": _given_too_early,
     "nothing to save": _nothing_to_save,
     "joiner ends all": _joiner_ends_all,

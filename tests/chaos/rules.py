@@ -26,7 +26,7 @@ class Rules:
         it, and who was the first."""
         self.told: dict[str, int] = {}
         """By incarnation: the newest epoch that its agent was told."""
-        self.commits = self.handed_on = 0
+        self.commits = self.handed_on = self.handed_waiting = 0
 
     def recorded(self, text: str) -> None:
         """A plan is written down: one digest for each epoch, epochs grow, and the judge accepts the schedule."""
@@ -96,6 +96,7 @@ class Rules:
         """A step is committed: everybody who ever does, the dead included, does so from the same bits, in order."""
         step, after = training.committed, training.parameters
         self.handed_on, training.inherited = self.handed_on + training.inherited, 0
+        self.handed_waiting, training.inherited_waiting = self.handed_waiting + training.inherited_waiting, 0
         bits_of = self.histories.setdefault(training.origin, {})
         self.commits += 1
         self.core.note(training.name, f"commits step {step}: {after}")

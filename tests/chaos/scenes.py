@@ -57,6 +57,37 @@ def cannot_wait(rng: random.Random) -> tuple[Fault, ...]:
     return (leaves, dies) if rng.random() < 0.3 else (leaves,)
 
 
+def cannot_wait_for_another(rng: random.Random) -> tuple[Fault, ...]:
+    """A group waits in the reduction or the barrier for one that stands still, and must be gone before that goes on, or
+    in that very moment; perhaps a collective fails as well, or another group dies."""
+    group, at = rng.randrange(4), 0.1 + rng.random() * 0.3
+    slow, third = (group + 1) % 4, (group + 2) % 4
+    if rng.random() < 0.5:
+        grace, point = 0.02 + rng.random() * 0.04, rng.choice(("the reduction", "the commit barrier"))
+        stands = grace * 2 / 3 + rng.random() * 0.01 - 0.005
+        leaves = Fault("evict", at, "the reduction", group, slow, grace)
+        return leaves, Fault("freeze worker", at, point, slow, group, stands)
+    leaves = Fault("evict", 0.5 + rng.random() * 0.3, None, group, slow, 1.2 + rng.random() * 0.6)
+    hands_on = leaves.at + leaves.seconds * 2 / 3
+    point = rng.choice(("computing", "the reduction", "the commit barrier"))
+    freeze = Fault("freeze worker", at, point, slow, group, hands_on + 1.0 - at)
+    kind = rng.choice(("glitch", "kill worker"))
+    more = Fault(kind, hands_on + rng.random() * 0.1 - 0.05, None, third, group, 1.0)
+    return (leaves, freeze, more) if rng.random() < 0.5 else (leaves, freeze)
+
+
+def _offers_and_commits(rng: random.Random) -> tuple[Fault, ...]:
+    """Who may become the heir stands still in the reduction, while a group that waits in the barrier must be gone; then
+    the barrier fails at the former alone: the leaver commits a step that its heir has not committed yet."""
+    at, grace = 0.1 + rng.random() * 0.3, 0.02 + rng.random() * 0.02
+    heir, leaver = rng.choice(((1, 2), (1, 2), (2, 1), (1, 0), (1, 3)))
+    return (
+        Fault("evict", at, "the reduction", leaver, heir, grace),
+        Fault("freeze worker", at, "the reduction", heir, leaver, grace * 2 / 3 + rng.random() * 0.006),
+        Fault("glitch", at, "the commit barrier", heir, leaver, 1.0),
+    )
+
+
 LONG_STEPS = Shape(groups=4, redundancy=3, micro_batches=16, steps=2, compute=0.05)
 
 SCENES: dict[str, Callable[[random.Random], tuple[Fault, ...]]] = {
@@ -64,4 +95,7 @@ SCENES: dict[str, Callable[[random.Random], tuple[Fault, ...]]] = {
     "given while it changes": _fails_while_a_joiner_loads,
     "given too early": _fails_while_a_joiner_loads,
     "old sum counts": _fails_twice,
+    "handed on while it changes": _offers_and_commits,
 }
+SHAPES: dict[str, Shape] = {"handed on while it changes": LONG_STEPS}
+"""Of scenes that need another job than SHAPE."""

@@ -120,7 +120,7 @@ class SimDonor:
 
     def offer(self, offer: Any) -> None:
         """See Donor."""
-        self._offer = offer
+        self._offer, self._given = offer, False
 
     def gave(self, deadline: float) -> bool:
         """See Donor."""

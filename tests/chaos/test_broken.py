@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.chaos.broken import BROKEN
-from tests.chaos.scenes import SCENES, SHAPE, fails_beside_a_boundary_plan
+from tests.chaos.scenes import SCENES, SHAPE, SHAPES, fails_beside_a_boundary_plan
 from tests.chaos.seeds import play
 from tests.chaos.world import RENDEZVOUS
 
@@ -65,7 +65,7 @@ def test_a_rule_left_out_is_found_in_its_scene(name: str) -> None:
 
 def scene(name: str, seed: int) -> str | None:
     """What a scene broke."""
-    verdict, _ = play(seed, shape=SHAPE, faults=SCENES[name](random.Random(seed)))
+    verdict, _ = play(seed, shape=SHAPES.get(name, SHAPE), faults=SCENES[name](random.Random(seed)))
     return verdict.violation
 
 

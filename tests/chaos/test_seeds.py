@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.broken import BROKEN
 from tests.chaos.core import Core, Node, Violation
 from tests.chaos.named import NAMED
-from tests.chaos.scenes import LONG_STEPS, cannot_wait
+from tests.chaos.scenes import LONG_STEPS, cannot_wait, cannot_wait_for_another
 from tests.chaos.seeds import play
 
 FAST, SLOW = 120, 1000
@@ -63,6 +63,15 @@ def test_what_a_leaver_holds_is_handed_on() -> None:
 
     assert [run.violation for run in runs if run.violation is not None] == []
     assert sum(run.handed_on for run in runs) >= 4
+
+
+def test_what_a_leaver_holds_is_handed_on_while_it_waits_for_others() -> None:
+    """Its grace ends in the reduction or the barrier: it offers from there, and may commit after all."""
+    scenes = [cannot_wait_for_another(random.Random(seed)) for seed in range(40)]
+    runs = [play(seed, shape=LONG_STEPS, faults=faults)[0] for seed, faults in enumerate(scenes)]
+
+    assert [run.violation for run in runs if run.violation is not None] == []
+    assert sum(run.handed_waiting for run in runs) >= 8
 
 
 @pytest.mark.parametrize("seed", [3, 8])

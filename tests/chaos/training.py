@@ -170,6 +170,8 @@ class Legacy(dict[str, Any]):
     def __init__(self, of: SimTraining, told: dict[str, Any]) -> None:
         super().__init__(told)
         self._of, self._then = of, (of.committed, of.begun_again, of.held)
+        self.waited = of.waits()
+        """It was offered while its group waited for others."""
 
     @property
     def torn(self) -> bool:
@@ -206,7 +208,10 @@ class SimTraining(Training):
         self.sum = Buffers(self)
         self.origin = 1
         """Epoch of the start that its history began with."""
-        self.inherited = 0
+        self.inherited = self.inherited_waiting = 0
+        """Sums taken over since the last commit; those of groups that waited when they offered them."""
+        self.waits: Callable[[], bool] = lambda: False
+        """Whether its program waits for others in a reduction or barrier."""
         self.scripted = 0
         """Something that the script registers and counts up behind each commit, as it steps a scheduler."""
         self.buffers = cast(Any, self.sum)
@@ -229,6 +234,7 @@ class SimTraining(Training):
         """See Training."""
         count = super().inherit(legacy)
         self.inherited += bool(count)
+        self.inherited_waiting += bool(count) and legacy.waited  # type: ignore[attr-defined]
         return count
 
     def begins(self, origin: int, checkpoint: str) -> None:

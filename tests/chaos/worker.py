@@ -91,6 +91,7 @@ class SimWorker:
         self.steps, self.compute, self.on_compute, self.on_result = steps, compute, on_compute, on_result
         self.process = Process(meshes.core, node, ended)
         self.training = SimTraining(meshes.core, env.group, node.name, self._committed, lines)
+        self.training.waits = lambda: self.line is not None and self.line.phase in ("reduce", "barrier")
         self._vault, self._terms, self._on_begin = vault, terms, on_begin
         self._on_commit = on_commit
         self.member: Member | None = None

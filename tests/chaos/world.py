@@ -88,6 +88,8 @@ class Verdict:
     rejoined: int
     handed_on: int
     """Sums of groups that could not wait for the step's end, taken over by another."""
+    handed_waiting: int
+    """Those that were offered in a reduction or barrier."""
 
 
 class _Loud(logging.Handler):
@@ -245,6 +247,7 @@ class World:
             final.restarts if final else 0,
             self.rejoined,
             self.rules.handed_on,
+            self.rules.handed_waiting,
         )
         self.close()
         return verdict
@@ -283,7 +286,7 @@ class World:
             return None if set(self.vault.kept) <= self.vault.damaged else verdict
         if code == ExitCode.STALLED and "had not stopped" in verdict and self.asked:
             return None  # the grace was too short to stop in good order
-        late = code == ExitCode.STALLED and "not ready after" in verdict
+        late = code == ExitCode.STALLED and "were not ready after" in verdict
         if late and self.net.vanished and not self.rules.steps:
             return None  # a host that vanished while the job started, and nothing told of it: the start has a deadline
         if code == ExitCode.STALLED and "RendezvousTimeout" in verdict and not self.rules.steps and self.parted:

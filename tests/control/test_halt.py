@@ -13,7 +13,8 @@ from spare.control.resume import going_on, resume
 from spare.control.signal import AgentGone, Suspend, Tick
 from spare.control.state import JobState
 from tests.control.drive import CONFIG, Drive, started
-from tests.control.test_leave import SERVES, ask, running, runs
+from tests.control.test_hand_on import SERVES
+from tests.control.test_leave import ask, running, runs
 from tests.control.test_resume import back
 
 SAVED = str(Name(1, 1, tag_of(CONFIG.job)))

@@ -239,7 +239,7 @@ def test_a_group_that_is_done_may_leave_before_the_others_are() -> None:
     """Found by the properties: its last step is committed, its node is drained, and it can wait no longer."""
     head = {"job": JOB, "group": 0, "uid": "a0"}
     done = Report(wire.Done.model_validate({**head, "epoch": 1, "step": 0, "digest": "d"}))
-    leaves = {**head, "epoch": 0, "grace": 0.0, "reason": "SIGTERM", "serves": "10.0.0.1:40000"}
+    leaves = {**head, "epoch": 1, "grace": 0.0, "reason": "SIGTERM", "serves": "10.0.0.1:40000"}
     last = play(rising(), [([done, Report(wire.Leave.model_validate(leaves))], 0.0), ([Tick()], 1.0)])[-1]
 
     assert 0 not in last.state.live

@@ -6,6 +6,7 @@ import sys
 
 from tests.model.configurations import BROKEN, REDUNDANT, SOUND, WALK
 from tests.model.explore import Explored, explore, walk
+from tests.model.heirs import RULES, explore_heirs
 from tests.model.ranks import ORDERS, explore_ranks
 
 
@@ -21,6 +22,10 @@ def main(names: list[str]) -> int:
     for order in ORDERS:
         if not names or f"ranks-{order}" in names:
             wrong += show(f"ranks-{order}", explore_ranks(order), sound=order != "none")
+    for rule in RULES:
+        if not names or f"heirs-{rule}" in names:
+            offers = (0b11, 0b01) if rule == "unequal" else (0b11, 0b11)
+            wrong += show(f"heirs-{rule}", explore_heirs(rule, offers), sound=rule == "built")
     if not names or "walk" in names:
         wrong += show("walk", walk(WALK, 3000), sound=True)
     return 1 if wrong else 0

@@ -26,6 +26,8 @@ SOUND: dict[str, Options] = {
         "halt": {"crash": 1, "halt": 1},
         "hand": {"hand": 1, "micro_batches": 2, "steps": 1},
         "hand-crash": {"hand": 1, "crash": 1, "micro_batches": 2, "steps": 1},
+        "hand-link": {"hand": 1, "link": 1, "micro_batches": 2, "steps": 1},
+        "hand-twice": {"hand": 2, "steps": 1},
         "hand-false": {"hand": 1, "crash": 1, "false": 1, "micro_batches": 2},
         "hand-join": {"hand": 1, "rejoin": 1, "spare": 1, "groups": 4, "micro_batches": 2, "steps": 1},
         "halt-link": {"link": 1, "halt": 1, "operator": 1},
@@ -47,6 +49,7 @@ BROKEN: dict[str, Options] = {
         "cas": {"cas": 0, "twin": 1, "false": 1, "steps": 1},
         "early": {"early": 2, "rejoin": 1, "spare": 1},
         "first": {"first": 0, "hand": 1, "false": 1, "micro_batches": 2, "steps": 1},
+        "withdraw": {"withdraw": 0, "hand": 1, "steps": 1},
         "guard": {"guard": 0, "strict": 1, "crash": 1, "drain": 1, "rejoin": 1, "spare": 1},
     }.items()
 }

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from tests.model.protocol import Protocol, put
-from tests.model.state import BUDGETS, NOTHING, OUT, At, Comm, Group, Options, Plan, State, Violation
+from tests.model.state import BUDGETS, NOTHING, OUT, STILL, At, Comm, Group, Options, Plan, State, Violation
 
 
 class Move(NamedTuple):
@@ -93,14 +93,15 @@ class Moves(Protocol):
             after = self.spend(s, "crash")._replace(groups=put(s.groups, g, dead))
             where = f"{x.at.name}, plan {x.plan}, step {len(x.history)}"
             self.add(out, f"{g} CRASHES ({where})", after, fault=True)
+        if self.has(s, "hand") and x.at in STILL and x.whole and not x.offer and len(x.history) < self.steps:
+            y = x._replace(offer=(x.plan, len(x.history), x.held))
+            text = f"{g} must leave, and offers {x.held:b} of step {len(x.history)} ({x.at.name})"
+            self.add(out, text, self.spend(s, "hand")._replace(groups=put(s.groups, g, y)), fault=True)
         fails = None
-        if x.at is At.COMP and len(x.history) < self.steps:
+        if x.at is At.COMP and x.offer and self.o.withdraw:
+            self.add(out, f"{g} goes on computing", s._replace(groups=put(s.groups, g, self.withdrawn(x))))
+        elif x.at is At.COMP and len(x.history) < self.steps:
             self._computes(out, s, g, x)
-            if self.has(s, "hand") and x.whole:
-                after = self.spend(s, "hand")._replace(groups=put(s.groups, g, x._replace(at=At.GIVE)))
-                self.add(out, f"{g} must leave, and offers {x.held:b} of step {len(x.history)}", after, fault=True)
-        elif x.at is At.GIVE:
-            self.add(out, f"{g} goes on computing", s._replace(groups=put(s.groups, g, x._replace(at=At.COMP))))
         elif x.at is At.RED:
             self._in_reduction(out, s, g, x)
             fails = "reduction"
@@ -249,10 +250,11 @@ class Moves(Protocol):
             if self.has(s, "drain") and (len(whole) >= 2 or not self.o.guard):
                 after = self.write(self.spend(s, "drain"), without, urgent=False)
                 self.add(out, f"operator writes boundary plan {new} to drain {g}", after, fault=True)
-        if x.at is At.GIVE and others and (newest.base <= self.number(s.plans, x.plan) or not self.o.first):
+        offered = self.number(s.plans, x.offer[0]) if x.offer and x.at is not At.STOP else NOTHING
+        if offered != NOTHING and others and (newest.base <= offered or not self.o.first):
             for h in (h for h in others if s.groups[h].whole and s.groups[h].source < 0):
                 after = self.write(s, without, urgent=True)
-                heir = after.plans[-1]._replace(heir=(g, h, self.number(s.plans, x.plan)))
+                heir = after.plans[-1]._replace(heir=(g, h, offered))
                 after = after._replace(plans=put(after.plans, new, heir))
                 self.add(out, f"operator writes plan {new} without {g}, {h} takes over what it holds", after)
         if member and x.at is At.FAIL and self._all_reachable(s, newest):
@@ -325,7 +327,7 @@ class Moves(Protocol):
                 low = min([low, *told])
         comms = tuple(c if c and self.number(s.plans, i) >= low else 0 for i, c in enumerate(s.comms))
         groups = tuple(
-            x._replace(history=(), whole=0, held=0, reduced=NOTHING, todo=0, source=-1)
+            x._replace(history=(), whole=0, held=0, reduced=NOTHING, todo=0, source=-1, offer=())
             if x.at is At.STOP and self.o.inc and not s.plans[x.plan].halt and not self._gives(s, g, x)
             else x
             for x in s.groups
@@ -334,10 +336,10 @@ class Moves(Protocol):
 
     def _gives(self, s: State, g: int, x: Group) -> bool:
         """Whether somebody may still take over what a group holds that has stopped."""
-        plan = s.plans[x.plan]
-        if plan.heir is None or plan.heir[0] != g:
+        if not x.offer:
             return False
-        return self.number(s.plans, s.groups[plan.heir[1]].plan) < plan.number
+        wanted = [plan for plan in s.plans if plan.heir and plan.heir[0] == g]
+        return any(self.number(s.plans, s.groups[plan.heir[1]].plan) < plan.number for plan in wanted if plan.heir)
 
     def good_end(self, s: State) -> str | None:
         """What a state is in which nothing can happen but failures: finished, halted, a wipe-out; None: stuck."""

@@ -118,7 +118,11 @@ class Protocol:
             ledger = put(ledger, step, reduction)
         elif ledger[step] != reduction:
             raise Violation(f"step {step} committed from reduction of plan {ledger[step]} and of plan {reduction}")
-        return x._replace(history=(*x.history, reduction), held=0, reduced=NOTHING), ledger
+        return self.withdrawn(x)._replace(history=(*x.history, reduction), held=0, reduced=NOTHING), ledger
+
+    def withdrawn(self, x: Group) -> Group:
+        """What it offers it gives no more, for it is about to change."""
+        return x._replace(offer=()) if self.o.withdraw else x
 
     def entering(self, x: Group) -> Group:
         """W is about to be overwritten."""
@@ -143,8 +147,9 @@ class Protocol:
     def meet(self, s: State, g: int, index: int) -> State:
         """Group g acts on a plan: it leaves its communicator, and stops or says its facts in the new one."""
         x, member = s.groups[g], s.plans[index].members[g]
-        if isinstance(member, int) or (member[0] != x.uid and self.o.inc):
+        if isinstance(member, int) or (member[0] != x.uid and self.o.inc):  # what it offers it still gives
             return s._replace(groups=put(s.groups, g, x._replace(at=At.STOP, plan=index, seen=index)))
+        x = self.withdrawn(x)
         if self.o.inc and member[1] != x.admission:
             x = x._replace(history=(), whole=0, held=0, reduced=NOTHING)
         if s.plans[index].halt and s.plans[index].base != s.plans[index].number:  # this very commit is the last one
@@ -163,17 +168,21 @@ class Protocol:
         if plan.heir is None or plan.heir[1] != g or not x.whole:
             return None
         y = s.groups[plan.heir[0]]
-        offers = y.at is At.GIVE and self.number(s.plans, y.plan) == plan.heir[2]
-        offers = offers or (y.at is At.STOP and y.plan == index and y.whole == 1)
-        if not offers or not y.held or y.history != x.history or y.held & x.held:
+        if not y.offer or self.number(s.plans, y.offer[0]) != plan.heir[2]:
             return None
-        after = self.meet(s._replace(groups=put(s.groups, g, x._replace(held=x.held | y.held))), g, index)
+        _, steps, held = y.offer
+        if not held or steps != len(x.history) or held & x.held:
+            return None
+        if (steps, held) != (len(y.history), y.held):
+            there = f"it holds {y.held:b} of step {len(y.history)} now"
+            raise Violation(f"{plan.heir[0]} gives what it offered, {held:b} of step {steps}, though {there}")
+        after = self.meet(s._replace(groups=put(s.groups, g, x._replace(held=x.held | held))), g, index)
         # It is given once.
-        return after._replace(groups=put(after.groups, plan.heir[0], y._replace(held=0 if y.at is At.STOP else y.held)))
+        return after._replace(groups=put(after.groups, plan.heir[0], y._replace(offer=())))
 
     def exchanged(self, s: State, g: int) -> tuple[Group, tuple[int | None, ...]]:
         """What a member does once the exchange is complete: each computes the same from the same facts."""
-        x, ledger = s.groups[g], s.ledger
+        x, ledger = self.withdrawn(s.groups[g]), s.ledger
         plan, comm = s.plans[x.plan], s.comms[x.plan]
         assert isinstance(comm, Comm)
         said: dict[int, tuple[int, int, int, int]] = {m: comm.said[m] for m in self.members(plan)}  # type: ignore[misc]

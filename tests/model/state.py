@@ -21,8 +21,6 @@ class At(IntEnum):
     LOAD = 7
     STOP = 8
     IDLE = 9
-    GIVE = 10
-    """It must leave in the middle of a step: it computes no more, and offers what it holds."""
 
 
 PHASE = {
@@ -35,11 +33,12 @@ PHASE = {
     At.LOAD: "load",
     At.STOP: "stopped",
     At.IDLE: "starting",
-    At.GIVE: "compute",
 }
 """The dead have no phase; `done` is COMP after the last step; `commit` is no state of its own: one action with the exit
 from the barrier, since for all others a death between the two is one before it."""
 OUT = (At.DEAD, At.STOP, At.IDLE)
+STILL = (At.COMP, At.RED, At.MID, At.BAR, At.FAIL, At.RDV)
+"""Where what is held can be offered: it stays as it is there. Who computes (COMP) stops that first."""
 NOTHING = -1
 STALE = -3
 """In W: overwritten, but still called reduced (rule `reset` left out)."""
@@ -69,6 +68,8 @@ class Group(NamedTuple):
     todo: int = 0
     source: int = -1
     """Whom it loads from."""
+    offer: tuple[int, int, int] | tuple[()] = ()
+    """(plan, steps committed, held) when it offered what it holds; empty: it offers nothing."""
 
 
 class Plan(NamedTuple):
@@ -135,7 +136,7 @@ class Options:
     drain: int = 0
     halt: int = 0
     hand: int = 0
-    """A group cannot wait for the step's end, and offers what it holds."""
+    """A group cannot wait for the step's end, and offers what it holds: wherever it waits, or between micro-batches."""
     revive: int = 0
     """A fresh agent in the slot of a dead group."""
     twin: int = 0
@@ -169,5 +170,7 @@ class Options:
     """A state that is not loaded yet is reported as such."""
     first: int = 1
     """Only the first urgent plan after the offer names an heir: after it others have been given what is missing."""
+    withdraw: int = 1
+    """An offer is withdrawn before what is offered changes: by a commit, a regroup, or a micro-batch more."""
     guard: int = 1
     """A group is let go only while two other members have the whole state."""

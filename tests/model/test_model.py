@@ -9,6 +9,7 @@ import pytest
 from spare.api import wire
 from tests.model.configurations import BROKEN, QUICK, REDUNDANT, SOUND, WALK
 from tests.model.explore import explore, walk
+from tests.model.heirs import explore_heirs
 from tests.model.ranks import explore_ranks
 from tests.model.state import OUT, PHASE, At
 
@@ -66,6 +67,24 @@ def test_where_the_barrier_inside_a_group_stands(order: str, sound: bool) -> Non
     found = explore_ranks(order)
 
     assert (found.violation is None) is sound, found.story
+
+
+@pytest.mark.parametrize(
+    ("rule", "offers", "sound"),
+    [
+        ("built", (3, 3), True),
+        ("built", (3, 1), True),
+        ("built", (3, 3, 3), True),
+        ("alone", (3, 3), False),
+        ("unequal", (3, 1), False),
+    ],
+)
+def test_all_ranks_of_an_heir_take_over_alike(rule: str, offers: tuple[int, ...], sound: bool) -> None:
+    """Whatever of it is withdrawn, late or superseded: they agree first, and compare what they got."""
+    found = explore_heirs(rule, offers)
+
+    assert (found.violation is None) is sound, found.story
+    assert not sound or (found.complete and found.states > 50)
 
 
 def test_random_walks_with_everything_at_once() -> None:

@@ -15,30 +15,39 @@ class Rank(Member):
 
     def __init__(self, hands_on: bool) -> None:
         self.agreed = 0
+        self.others = False
+        """Whether the sibling's grace is nearly over."""
         ignore: Any = lambda *_: None  # noqa: E731
         self.env: Any = SimpleNamespace(ranks=2, rank=0)
         self.training: Any = SimpleNamespace(committed=0, todo=3, whole=True, arm=ignore, disarm=ignore, add=ignore)
-        self.membership: Any = SimpleNamespace(must_act=False, must_hand_on=hands_on, meeting=None)
+        self.membership: Any = SimpleNamespace(must_act=False, meeting=None, epoch=1)
+        self.must_hand_on, self._waited = hands_on, -1
         self.siblings: Any = self
         self.faults: Any = SimpleNamespace(at=ignore)
         self.line: Any = SimpleNamespace(hand=None, micros=0)
         self._around: Any = SimpleNamespace(clock=lambda: 0.0)
 
     def agree(self, *mine: int) -> list[tuple[int, ...]]:
-        """Both say the same."""
+        """Both say the same, but for what their agents have told them."""
         self.agreed += 1
-        return [mine, mine]
+        return [mine, (*mine[:-1], self.others) if len(mine) == 2 else mine]
 
 
-def test_a_rank_that_is_to_hand_on_stays_with_its_siblings() -> None:
-    """The grace of its pod is nearly over, and the others' may not be: groups of several ranks do not hand on."""
-    agreed = []
-    for hands_on in (False, True):
-        rank = Rank(hands_on)
+def test_all_ranks_hand_on_before_the_same_micro_batch() -> None:
+    """The grace of one pod is nearly over, and the others hear of it by the agreement before each micro-batch: it is as
+    many as where nobody leaves."""
+    for mine, theirs in ((False, False), (True, False), (False, True)):
+        rank, offers = Rank(hands_on=mine), list[int]()
+        rank.others = theirs
+
+        def hand_on(rank: Rank = rank, offers: list[int] = offers) -> None:
+            offers.append(rank.agreed)
+            rank._waited = rank.membership.epoch
+
+        rank.hand_on = hand_on  # type: ignore[method-assign]
         next(rank.work(0))
-        agreed.append(rank.agreed)
 
-    assert agreed == [1, 1]
+        assert (offers, rank.agreed) == (([1], 2) if mine or theirs else ([], 1))
 
 
 def test_what_is_given_after_the_loop_is_a_copy() -> None:

@@ -20,6 +20,22 @@ STEPS = 20
 ENV = {"STEPS": str(STEPS), "MICRO_SECONDS": "0.01"}
 
 
+def with_grace(job: Path, seconds: int) -> Path:
+    """The job file, with so long from SIGTERM to SIGKILL."""
+    document = yaml.safe_load(job.read_text())
+    document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
+    job.write_text(yaml.safe_dump(document))
+    return job
+
+
+def asks_to_go(folder: Path, group: int, after: int) -> None:
+    """SIGTERM to an agent of that group once so many commits are in all ledgers."""
+    wait_for(f"{after} commits", lambda: commits(folder) >= after)
+    pid = pid_of(folder, group, agent=True)
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+
+
 def told(done: Run, reason: str) -> list[list[int]]:
     """The groups of each event of a kind."""
     return [e["groups"] for e in done.events if e.get("reason") == reason]
@@ -184,18 +200,32 @@ def test_spare_drain_says_what_happens(tmp_path: Path) -> None:
 def test_a_step_that_is_longer_than_the_grace_is_handed_on(tmp_path: Path) -> None:
     """The leave turns urgent in time: an heir takes over what the leaver has computed, the rest is patched, and nothing
     is computed twice."""
-    job = job_file(tmp_path, micro_batches=8, env={"STEPS": "2", "MICRO_SECONDS": "1.2"})
-    document = yaml.safe_load(job.read_text())
-    document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 9
-    job.write_text(yaml.safe_dump(document))
+    job = with_grace(job_file(tmp_path, micro_batches=8, env={"STEPS": "2", "MICRO_SECONDS": "1.2"}), 9)
     process = start(job, "--no-replacements")
-    wait_for("the first step", lambda: commits(tmp_path) >= 4, 90.0)
-    pid = pid_of(tmp_path, 1, agent=True)
-    assert pid is not None
-    os.kill(pid, signal.SIGTERM)
+    asks_to_go(tmp_path, 1, after=4)
     done = result(process, job)
 
     check_survived(done, steps=2, micro_batches=8, masked=0)
     assert told(done, "Drained") == [[1]], done.told()
     assert "micro-batches of group 1 are taken over" in done.told()
     assert "0 micro-batches of group 1" not in done.told()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_group_whose_grace_ends_while_it_waits_for_a_slow_one_hands_on(tmp_path: Path) -> None:
+    """It is in the reduction with all its work done when it must go: an heir takes over all of it, and none of it is
+    computed again."""
+    env = {"STEPS": "2", "MICRO_SECONDS": "0.05", "SLOW": "0,1,2,1.5"}
+    job = with_grace(job_file(tmp_path, groups=3, micro_batches=8, env=env), 9)
+    process = start(job, "--no-replacements")
+    asks_to_go(tmp_path, 1, after=3)
+    done = result(process, job)
+
+    check_survived(done, steps=2, groups=3, micro_batches=8, masked=0)
+    assert told(done, "Drained") == [[1]], done.told()
+    assert "8 micro-batches of group 1 are taken over" in done.told()
+    [leaver] = done.folder.glob("ledger/group-1-*.jsonl")
+    lines = [line for line in map(json.loads, leaver.read_text().splitlines()) if line.get("step") == 1]
+    assert [int(line["enters"], 16).bit_count() for line in lines] == [8], "in that reduction only"
+    assert computed(done) == 2 * 3 * 8 - 8, "the survivors computed what is theirs, and nothing of the leaver's"

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.training.runs import Run, check_survived, job_file, result, start, undisturbed, undisturbed_digest
+from tests.training.test_drains import asks_to_go, told, with_grace
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -127,6 +128,52 @@ def test_two_pods_of_two_ranks(tmp_path: Path) -> None:
     done = run(job, "--kill", "1.3@2:reduce", "--kill-group", "2.2@5:compute")
 
     survived(done, 2, of_halves(ranks=4))
+
+
+def hands_on(folder: Path, *arguments: str, **more: Any) -> Run:
+    """Group 1 gets SIGTERM at one of its agents, after the first of two steps of eight micro-batches, each of which is
+    longer than its grace."""
+    job = with_grace(small(folder, "halves.py", micro_batches=8, **more), 9)
+    process = start(job, "--no-replacements", *arguments)
+    asks_to_go(folder, 1, after=3 * 2)
+    return result(process, job, deadline=270.0)
+
+
+def check_handed_on(done: Run, masked: int = 0, ranks: int = 2) -> None:
+    """It left in good order, and nothing is lost or computed again."""
+    digest = joint([undisturbed_digest(2, 3, 8)] * ranks)
+    check_survived(done, steps=2, groups=3, micro_batches=8, masked=masked, digest=digest)
+    assert told(done, "Drained") == [[1]], done.told()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [{}, {"podsPerGroup": 2, "procPerPod": 1}], ids=["one pod", "two pods"])
+def test_two_ranks_hand_on_what_they_hold(tmp_path: Path, more: dict[str, Any]) -> None:
+    """Between the same two micro-batches, whichever of their agents was asked; each rank of the heir adds its part."""
+    done = hands_on(tmp_path, env={"STEPS": "2", "MICRO_SECONDS": "1.2"}, **more)
+
+    check_handed_on(done)
+    assert done.told().count("micro-batches of group 1 are taken over") == 2, done.told()
+    assert "0 micro-batches of group 1" not in done.told()
+
+
+@pytest.mark.slow
+def test_two_ranks_that_wait_for_a_slow_group_hand_on_what_they_hold(tmp_path: Path) -> None:
+    """Both are in their reductions, all work done, when their grace ends."""
+    done = hands_on(tmp_path, env={"STEPS": "2", "MICRO_SECONDS": "0.05", "SLOW": "0,1,2,1.5"})
+
+    check_handed_on(done)
+    assert done.told().count("8 micro-batches of group 1 are taken over") == 2, done.told()
+
+
+@pytest.mark.slow
+def test_a_rank_of_the_heir_dies_while_it_takes_over(tmp_path: Path) -> None:
+    """Its sibling has added nothing; what both groups held is computed again by the third."""
+    faults = [a for g in (0, 2) for a in ("--kill", f"{g}.1@1:inherit")]
+    done = hands_on(tmp_path, *faults, env={"STEPS": "2", "MICRO_SECONDS": "1.2"})
+
+    check_handed_on(done, masked=1)
+    assert "micro-batches of group 1 are taken over" not in done.told()
 
 
 @pytest.mark.slow

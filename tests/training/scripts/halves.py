@@ -13,7 +13,7 @@ import torch
 import torch.distributed
 
 from spare_runtime import Session, group_mesh
-from tests.training.scripts.integers import RATE, Descent, make_model
+from tests.training.scripts.integers import RATE, Descent, make_model, pause
 
 
 def summed(gradient: torch.Tensor) -> torch.Tensor:
@@ -37,11 +37,10 @@ def main() -> None:
     model = make_model()
     for p in model.parameters():
         p.register_hook(summed)  # type: ignore[no-untyped-call]
-    pause = float(os.environ.get("MICRO_SECONDS", "0.002"))
     with Session(model, [Descent(model, RATE)]) as session:
         for step in session.steps(until=int(os.environ["STEPS"])):
             for _ in step:
-                time.sleep(pause)
+                time.sleep(pause(session.group, step.number))
                 session.backward(loss_of(model, session.rank, session.ranks))
 
 

@@ -51,18 +51,22 @@ def loss_of(model: torch.nn.Module) -> torch.Tensor:
     return torch.stack([(layer(x) * signs).sum() for layer in model.children()]).sum()
 
 
-def main() -> None:
-    """Train STEPS steps; MICRO_SECONDS is what a micro-batch costs beside its arithmetic.
+def pause(group: int, step: int) -> float:
+    """Seconds that a micro-batch costs beside its arithmetic: MICRO_SECONDS.
 
     SLOW is `group,first,end,seconds`: what it costs that group more in steps first to end - 1.
     """
-    model = make_model()
-    pause = float(os.environ.get("MICRO_SECONDS", "0.002"))
     who, first, end, more = (float(part) for part in os.environ.get("SLOW", "-1,0,0,0").split(","))
+    return float(os.environ.get("MICRO_SECONDS", "0.002")) + more * (group == who and first <= step < end)
+
+
+def main() -> None:
+    """Train STEPS steps."""
+    model = make_model()
     with Session(model, [Descent(model, RATE)]) as session:
         for step in session.steps(until=int(os.environ["STEPS"])):
             for _ in step:
-                time.sleep(pause + more * (session.group == who and first <= step.number < end))
+                time.sleep(pause(session.group, step.number))
                 session.backward(loss_of(model))
 
 

@@ -1,0 +1,1 @@
+spare: the output cannot be written: No space left on device
