@@ -19,17 +19,30 @@ Departed is no error: it ends a script whose group leaves in good order, with 0.
 
 from __future__ import annotations
 
+import re
+
+
+def clause(text: str) -> str:
+    """What went wrong, of a text of gloo's: without the place in its source, and without its advice.
+
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:4242. This is typically
+    caused by ..." is "Connection closed by peer [::1]:4242". Other texts stay as they are.
+    """
+    place = re.match(r"\[[^\]]*gloo/[^\]]*\] ", text)
+    return text[place.end() :].partition(". ")[0] if place else text
+
 
 class SpareError(Exception):
     """Base of all."""
 
 
 class CollectiveFailed(SpareError):
-    """An operation with the other groups failed. `unreachable` are the groups that could not be reached, where
-    known."""
+    """An operation with the other groups failed; `whole` is the text for the log. `unreachable` are the groups that
+    could not be reached, where known."""
 
     def __init__(self, what: str, error: str, unreachable: tuple[int, ...] = ()) -> None:
-        super().__init__(f"{what}: {error}")
+        super().__init__(f"{what}: {clause(error)}")
+        self.whole = f"{what}: {error}"
         self.unreachable = unreachable
 
 

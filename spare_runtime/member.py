@@ -8,9 +8,10 @@ import traceback
 from collections.abc import Iterator
 
 from spare.api import wire
+from spare.planner.words import counted
 from spare_runtime.checkpoint.keeper import LAST_DEADLINE
 from spare_runtime.config import Environment
-from spare_runtime.errors import Departed, JobEnded, SessionMisuse, SpareError
+from spare_runtime.errors import Departed, JobEnded, SessionMisuse, SpareError, clause
 from spare_runtime.ledger import Ledger
 from spare_runtime.meeting import Meeting
 from spare_runtime.micro import Micro
@@ -142,8 +143,8 @@ class Member(Regrouping):
         begun, training = self.keeper.begun_from, self.training
         if begun is not None and begun.step == training.committed >= until and self.plan.leader_group == self.env.group:
             self._around.say(
-                f"spare: {training.committed} steps are in checkpoint {begun.name} already: of steps(until={until}) "
-                "none is left to do"
+                f"spare: checkpoint {begun.name} has {counted(training.committed, 'step')} already: of "
+                f"steps(until={until}) none is left to do"
             )
 
     def between_steps(self) -> None:
@@ -213,7 +214,7 @@ class Member(Regrouping):
                 wire.Errored,
                 step=self.training.committed - self._behind,  # code behind a commit belongs to that step
                 type=type(error).__name__,
-                text=f"the script exited with code {error.code}" if isinstance(error, SystemExit) else str(error),
+                text=_text(error, inside),
                 traceback=text[-8000:],
                 micro=(hand.shard, hand.index) if hand else None,
                 ours=isinstance(error, SpareError) and not isinstance(error, SessionMisuse),
@@ -221,3 +222,10 @@ class Member(Regrouping):
             )
         )
         self.line.flush(FLUSH_DEADLINE)
+
+
+def _text(error: Exception | SystemExit, inside: bool) -> str:
+    """What is told of an exception; the traceback beside it has all of its text."""
+    if isinstance(error, SystemExit):
+        return f"the script exited with code {error.code}"
+    return clause(str(error)) if inside else str(error)

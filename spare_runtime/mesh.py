@@ -13,6 +13,7 @@ import torch
 import torch.distributed
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from spare.planner.words import counted
 from spare_runtime.config import Environment, read_environment
 from spare_runtime.errors import SessionMisuse
 from spare_runtime.siblings import home_store
@@ -41,8 +42,8 @@ def group_mesh(device_type: str | None = None, *, backend: str | None = None) ->
         _begin(env, backend)
     if torch.distributed.get_world_size() != env.ranks:
         raise SessionMisuse(
-            f"the default process group has {torch.distributed.get_world_size()} ranks; a group has {env.ranks}: "
-            "between groups gradients are reduced by the session, not by the script"
+            f"the default process group has {counted(torch.distributed.get_world_size(), 'rank')}; a group has "
+            f"{env.ranks}: between groups gradients are reduced by the session, not by the script"
         )
     return init_device_mesh(device_type, (env.ranks,), mesh_dim_names=("group",))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from spare.planner import Placement, patch
+from spare.planner.words import counted
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def _source(members: list[Facts]) -> int:
 
 def _differ(members: list[Facts]) -> tuple[bool, str]:
     differ, groups = _by((f.checksum, f.group) for f in members)
-    return differ, f"parameters differ after {members[0].committed} steps: {groups}"
+    return differ, f"parameters differ after {counted(members[0].committed, 'step')}: {groups}"
 
 
 def _mixed(members: Iterable[Facts]) -> str | None:

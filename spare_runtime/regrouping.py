@@ -208,10 +208,11 @@ class Regrouping(Legacies):
         return replace(facts, overflown=True) if misfit else facts
 
     def _place(self, rule: wire.PlacementRule) -> Placement:
-        if self._placement is None or self._placement.offsets != rule.offsets:  # it is widened in order to fetch
-            ring = rule.ring if rule.ring is not None else tuple(range(rule.groups))
-            self._placement = Placement(rule.groups, rule.redundancy, rule.offsets, rule.strategy, ring)
-        return self._placement
+        ring, known = rule.ring if rule.ring is not None else tuple(range(rule.groups)), self._placement
+        # It is widened in order to fetch, and made anew where all begin again.
+        if known is None or (known.offsets, known.ring) != (rule.offsets, ring):
+            known = self._placement = Placement(rule.groups, rule.redundancy, rule.offsets, rule.strategy, ring)
+        return known
 
     def _carry_out(self, result: Outcome, copies: list[Tensor] | None) -> None:
         self.may_change()

@@ -72,7 +72,8 @@ class Session:
         """Nothing is connected before the session is entered.
 
         Args:
-            model: Those of its parameters that require a gradient when the session is entered are trained.
+            model: Those of its parameters that require a gradient when the session is entered are trained; one that
+                gets into an optimizer later is refused at the next commit.
             optimizer: One or several, anything with a `step()`; the session calls it at each commit.
             micro_batch_size: Samples in a micro-batch; gives `Micro.samples` its length. Default: 1, for scripts that
                 find their data by step, shard and index; only one that says it can be gone on with from a checkpoint
@@ -330,7 +331,7 @@ class Session:
     def _micros(self, number: int) -> Iterator[Micro]:
         member, training = self._member, self._member.training
         if number != training.committed:
-            raise SessionMisuse(f"step {number} is not in flight; {training.committed} steps are committed")
+            raise SessionMisuse(f"step {number} is not in flight; committed so far: {training.committed}")
         for bit in member.work(number):
             yield from self._give(bit)
 

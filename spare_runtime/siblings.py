@@ -14,8 +14,9 @@ import torch
 import torch.distributed
 
 from spare.api import wire
+from spare.planner.words import counted
 from spare_runtime.config import Environment
-from spare_runtime.errors import GroupBroken, RendezvousTimeout
+from spare_runtime.errors import GroupBroken, RendezvousTimeout, clause
 from spare_runtime.store_client import StoreClient
 
 dist: Any = torch.distributed  # its stubs know little of what its C++ part exports
@@ -63,7 +64,7 @@ class Together:
         except (RuntimeError, OSError) as error:
             raise RendezvousTimeout(
                 f"rank {env.rank} of group {env.group} waited {env.rendezvous_timeout:.0f} s at {env.home} for the "
-                f"other {env.ranks - 1} ranks of its group; last error: {str(error).splitlines()[0]}"
+                f"other {counted(env.ranks - 1, 'rank')} of its group; last error: {clause(str(error).splitlines()[0])}"
             ) from error
 
     def agree(self, *mine: int) -> list[tuple[int, ...]]:
@@ -75,8 +76,8 @@ class Together:
         try:
             self._group.allgather([heard], [said], options).wait()
         except RuntimeError as error:
-            text = str(error).splitlines()[0]
-            raise GroupBroken(f"a rank of group {self._number} is gone, seen by rank {self._rank}: {text}") from error
+            seen = f"seen by rank {self._rank}: {clause(str(error).splitlines()[0])}"
+            raise GroupBroken(f"a rank of group {self._number} is gone, {seen}") from error
         return [tuple(each.tolist()) for each in heard]
 
 

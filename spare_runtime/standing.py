@@ -183,6 +183,8 @@ class Standing(ABC):
                     unreachable=error.unreachable,
                 )
             )
+        if error.whole != str(error):
+            self._around.say(f"spare: {error.whole}")
 
     def leave(self) -> None:
         """Cut the connections to the other groups."""

@@ -16,6 +16,7 @@ from spare_runtime.ledger import Ledger
 from spare_runtime.parameters import checksum, digest
 from spare_runtime.regroup import Facts
 from spare_runtime.shards import local, model_state, optimizer_state, taken_apart
+from spare_runtime.stepped import Stepped
 
 _AGAIN_LIMIT = 4
 """One time is enough where a micro-batch that is computed again gives the same gradient."""
@@ -85,6 +86,7 @@ class Training:
         self._on_accelerator = any(p.device.type != "cpu" for p in model.parameters())
         self._computed = self._again = 0
         self._optimizers = list(optimizers)
+        self._stepped = Stepped(model, self._optimizers)
         self._on_gradients = on_gradients
         self._ledger, self._digests = ledger, digests
 
@@ -244,8 +246,12 @@ class Training:
                 all but those skipped: it stays a mean.
             schedule: This group's part of the next step.
             skipped_next: What is left out of the next step's sum.
+
+        Raises:
+            SessionMisuse: the optimizers have parameters of which no gradients are summed.
         """
         assert self.reduced is not None
+        self._stepped.check()
         counted = micro_batches - self.skipped.bit_count()
         self.loss = self.buffers.loss() / counted
         with torch.no_grad():

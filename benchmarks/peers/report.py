@@ -40,13 +40,13 @@ def summary(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             elif name in ("redone", "lost", "repeated", "wasted"):
                 row[name] = max(values)
             else:
-                row[name] = statistics.median(values)
+                row[name], row[f"{name}_range"] = statistics.median(values), (min(values), max(values))
         rows.append(row)
     return rows
 
 
 def table(found: Mapping[str, Any]) -> list[str]:
-    """In Markdown, with ratios to ours in brackets."""
+    """In Markdown, with the range over the runs, and the ratio to ours in brackets."""
     rows = summary(found)
     ours = {r["point"]: r for r in rows if r["system"] == OURS}
     lines = ["| system | killed | " + " | ".join(HEADS.values()) + " |", "|---" * (len(HEADS) + 2) + "|"]
@@ -65,7 +65,9 @@ def _cell(name: str, row: Mapping[str, Any], ours: Mapping[str, Any] | None) -> 
         return str(value)
     if name == "smallest":
         return f"{value:g}"
-    text = f"{1000 * value:.1f}" if name == "step_time" else f"{value:.2f}"
+    unit, places = (1000, 1) if name == "step_time" else (1, 2)
+    least, most = row[f"{name}_range"]
+    text = f"{unit * value:.{places}f} [{unit * least:.{places}f} to {unit * most:.{places}f}]"
     base = ours[name] if ours else None
     return f"{text} ({value / base:.2f}x)" if base and row["system"] != OURS else text
 
@@ -105,7 +107,9 @@ def write(found: Mapping[str, Any], settings: Mapping[str, str], docs: Path | No
         "",
         "Made by `make bench-peers`; the numbers are in [benchmarks.json](benchmarks.json). 4 groups of one process,",
         "the GPT of examples/gpt (0.9 M parameters), 8 micro-batches a step, one process killed with SIGKILL. Times",
-        "are medians over the runs, counts the worst of them; in brackets the ratio to ours.",
+        f"are medians over {len({r['run'] for r in found['rows']})} runs of each kind, with the least and the most of"
+        " them; counts are the worst of them; in",
+        "brackets the ratio to ours.",
         "",
         *lines,
         "",
@@ -120,6 +124,7 @@ def write(found: Mapping[str, Any], settings: Mapping[str, str], docs: Path | No
         "- *gradients wasted*: computed and in nothing; those that the killed process had computed are among them.",
         "- *smallest batch*: micro-batches in the smallest committed step; 8 is the whole batch.",
         "",
+        *_elsewhere(docs / "benchmarks"),
         "## Settings",
         "",
         *(f"- **{system}**: {text}." for system, text in settings.items()),
@@ -133,3 +138,20 @@ def write(found: Mapping[str, Any], settings: Mapping[str, str], docs: Path | No
     (docs / "benchmarks.md").write_text("\n".join(page))
     (docs / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")
     picture(found, docs / "benchmarks.png")
+
+
+def _elsewhere(folder: Path) -> list[str]:
+    """Links to what was recorded of the other benchmarks (benchmarks/record.py)."""
+    files = sorted(folder.glob("*.txt"))
+    if not files:
+        return []
+    made = ((f, next(line for line in f.read_text().splitlines() if line.startswith("$ "))[2:]) for f in files)
+    lines = [f"- [{file.stem}]({folder.name}/{file.name}): `{command}`" for file, command in made]
+    return ["## Ours alone", "", "The last output of each command as it was printed:", "", *lines, ""]
+
+
+if __name__ == "__main__":  # the page anew, from the numbers that were measured last
+    from systems import SETTINGS
+
+    place = Path(__file__).parents[2] / "docs"
+    write(json.loads((place / "benchmarks.json").read_text()), SETTINGS, place)

@@ -30,7 +30,7 @@ START_DEADLINE, DEADLINE = 120.0, 120.0
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--peers", required=True, type=click.Path(exists=True, path_type=Path), help="The Python with torchft.")
-@click.option("--repeats", default=10, show_default=True, type=click.IntRange(1))
+@click.option("--repeats", default=7, show_default=True, type=click.IntRange(1))
 @click.option("--system", "systems", multiple=True, type=click.Choice(tuple(STARTS)), help="Default: all.")
 @click.option("--point", "points", multiple=True, default=POINTS, show_default=True, type=click.Choice(POINTS))
 @click.option("--docs", type=click.Path(file_okay=False, path_type=Path), help="Write the page, JSON and picture here.")

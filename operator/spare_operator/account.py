@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from spare.api.exit_codes import ExitCode
-from spare.api.notation import groups_text
+from spare.api.notation import called, groups_text
 from spare.api.reasons import ConditionType, EventReason
 from spare.api.status import Condition, Groups, LastReorder, Status, with_state
 from spare.control.plan import Plan
 from spare.control.state import GroupState, JobState, State
 from spare.planner import reorder
+from spare.planner.words import counted
 
 LONGEST: Final = 4000
 """Characters of a message: a traceback's end is cut, the object stays small."""
@@ -148,7 +149,7 @@ def waits_of(held: Held, count: int) -> tuple[EventReason, str] | None:
     reason = EventReason.QUOTA_EXCEEDED if EventReason.QUOTA_EXCEEDED in reasons else min(reasons)
     stuck = sorted((at, text) for at, (why, text) in held.items() if why == reason)
     groups = sorted({group for (group, _), _ in stuck})
-    who = f"group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups ({groups_text(groups)})"
+    who = called(groups) if len(groups) == 1 else f"{len(groups)} groups ({groups_text(groups)})"
     return reason, f"{who}: {stuck[0][1]}"
 
 
@@ -167,9 +168,8 @@ def _judged(
         reason, message = waits or (EventReason.POD_CREATED, _starting(state))
         return None, reason, message, False
     if state.waiting is not None:
-        text = (
-            f"{len(state.live)} groups are left, and minGroups is {state.config.min_groups}: waiting for replacements"
-        )
+        left = f"{counted(len(state.live), 'group')} {'is' if len(state.live) == 1 else 'are'} left"
+        text = f"{left}, and minGroups is {state.config.min_groups}: waiting for replacements"
         reason, message = waits or (EventReason.BELOW_MIN_GROUPS, text)
         return None, reason, message, False
     if state.job is JobState.DEGRADED:
@@ -185,4 +185,4 @@ def _trains(state: State, before: Status, plan: Plan) -> bool:
 
 def _starting(state: State) -> str:
     ready = sum(here.state is GroupState.READY for here in state.groups)
-    return f"{ready} of {len(state.groups)} groups are ready"
+    return f"ready: {ready} of {counted(len(state.groups), 'group')}"

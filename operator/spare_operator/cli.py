@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 
 import click
@@ -83,6 +84,9 @@ def main(
 
     Each option can be given as a variable, too: SPARE_OPERATOR_ and its name, as in SPARE_OPERATOR_LEASE_NAME.
     """
+    for name, value in (("client", watch_client_timeout), ("connect", watch_connect_timeout)):
+        if not value < math.inf:
+            raise click.UsageError(f"--watch-{name}-timeout is {value}; allowed is a number of seconds from 0.1 up")
     if not watch_server_timeout < watch_client_timeout:
         raise click.UsageError(
             f"--watch-client-timeout ({watch_client_timeout:g}) must be longer than --watch-server-timeout "

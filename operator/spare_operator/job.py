@@ -47,8 +47,9 @@ class Job:
         """While it runs."""
 
     def see(self, body: Body) -> None:
-        """Take note of the object as it is now."""
-        if body != self._body:
+        """Take note of the object as it is now. A list that was under way may be older than what a watch has told."""
+        older = _generation(body) < _generation(self._body)
+        if body != self._body and not older:
             self._body = body
             self._changed.set()
 
@@ -119,7 +120,7 @@ class Job:
             return error
 
     def _said(self, kind: ConditionType, reason: EventReason, message: str) -> Callable[[Status], Status]:
-        generation = self._body["metadata"].get("generation", 0)
+        generation = _generation(self._body)
 
         def change(before: Status) -> Status:
             now = self._around.now()
@@ -188,6 +189,11 @@ class Job:
             running.cancel()
             await asyncio.wait({running})
             self.training = None
+
+
+def _generation(body: Body) -> int:
+    """Grows with each change of the spec, and with the object's deletion."""
+    return int(body["metadata"].get("generation", 0))
 
 
 def _policy(spec: Spec | JobFileError) -> RunPolicy | None:

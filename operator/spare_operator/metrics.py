@@ -15,6 +15,7 @@ from spare_operator.jobs import Jobs
 LABELS: Final = ("namespace", "job")
 BUCKETS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Seconds: a loss that closes connections takes a few hundredths, one told by silence five, one by a node a minute."""
+_PHASES: Final = ("detect", "restart", "plan", "regroup", "patch", "total")
 _KINDS: Final = {
     "active": (GroupState.ACTIVE, GroupState.DONE),
     "joining": (GroupState.STARTING, GroupState.READY, GroupState.JOINING),
@@ -95,19 +96,19 @@ def _meter_metrics(rows: list[Row]) -> Iterator[Metric]:
 
 
 def _regroups(rows: list[Row]) -> Metric:
-    """Seconds that answered failures took, by phase: detect, plan, regroup, patch, total."""
+    """Seconds that answered failures took, by phase; `restart` is a wipe-out's wait for all to begin again."""
     family = HistogramMetricFamily(
         "spare_job_regroup_seconds", "what losing groups cost, by phase", labels=(*LABELS, "phase")
     )
     for at, state, _ in rows:
-        seen: dict[str, list[float]] = {phase: [] for phase in ("detect", "plan", "regroup", "patch", "total")}
+        seen: dict[str, list[float]] = {phase: [] for phase in _PHASES}
         for r in state.recoveries:
-            moments = [r.sign, r.decided, r.pushed, r.running, r.committed]
-            for phase, first, then in zip(seen, moments, moments[1:], strict=False):
+            found = r.decided if r.given_up is None else r.given_up
+            spans: list[tuple[float | None, float | None]] = [(r.sign, found), (r.given_up, r.decided)]
+            spans += [(r.decided, r.pushed), (r.pushed, r.running), (r.running, r.committed), (r.sign, r.committed)]
+            for phase, (first, then) in zip(_PHASES, spans, strict=True):
                 if first is not None and then is not None:
                     seen[phase].append(max(0.0, then - first))
-            if r.committed is not None:
-                seen["total"].append(r.committed - r.sign)
         for phase, values in seen.items():
             buckets = [(str(top), float(sum(value <= top for value in values))) for top in BUCKETS]
             family.add_metric((*at, phase), [*buckets, ("+Inf", float(len(values)))], sum(values))

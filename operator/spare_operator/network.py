@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spare_operator import names
-from spare_operator.cluster import NETWORK_POLICIES, Body, Cluster, Exists, NotFound
+from spare_operator.cluster import NETWORK_POLICIES, Body, Cluster, Conflict, Exists, NotFound
 from spare_operator.credentials import Occupied
 from spare_operator.pod import JobKey
 
@@ -47,6 +47,9 @@ def policy_of(job: JobKey, operators: Operators, port: int) -> Body:
 async def close_in(cluster: Cluster, job: JobKey, operators: Operators, port: int) -> None:
     """See to it that the job has its policy. It goes with the job.
 
+    Operators of another release, name or agents' port than those that made it are let in beside the former: pods that
+    run keep their port.
+
     Raises:
         Occupied: another object has the name and does not go.
         Refused: the operator has no right to make policies.
@@ -65,9 +68,22 @@ async def close_in(cluster: Cluster, job: JobKey, operators: Operators, port: in
         except NotFound:
             continue
         if (there["metadata"].get("labels") or {}).get(names.JOB_UID) == job.uid:
-            return
+            if (wider := _with_rules(there, body)) is None:
+                return
+            try:
+                await cluster.replace(NETWORK_POLICIES, wider)
+                return
+            except (Conflict, NotFound):
+                continue  # somebody else was faster
         if asyncio.get_running_loop().time() > deadline:
             raise Occupied(
                 f"NetworkPolicy {job.namespace}/{name} is not of this job and did not go in {PATIENCE:.0f} s"
             )
         await asyncio.sleep(1.0)
+
+
+def _with_rules(there: Body, wanted: Body) -> Body | None:
+    """The policy that is there with what it lacks of the wanted rules; None if it lacks none."""
+    rules = (there.get("spec") or {}).get("ingress") or []
+    lacking = [rule for rule in wanted["spec"]["ingress"] if rule not in rules]
+    return {**there, "spec": {**wanted["spec"], "ingress": [*rules, *lacking]}} if lacking else None

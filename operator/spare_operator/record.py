@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pydantic import ValidationError
@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 
 _AGAIN: Final = 2.0
 """Pause before a write that the API server did not take for a minute is tried once more, seconds."""
+
+
+Troubled = Callable[[str], Awaitable[None]]
+"""Told why something is not written yet."""
 
 
 class Outrun(Exception):
@@ -77,8 +81,13 @@ class Record:
         """The status as it was last seen; what cannot be read counts as absent, and is written anew."""
         return _status(self.body)
 
-    async def write_plan(self, text: str, change: Callable[[Status], Status]) -> None:
+    async def write_plan(self, text: str, change: Callable[[Status], Status], troubled: Troubled | None = None) -> None:
         """Write a plan, then the status that names it. Returns once both are written, however long it takes.
+
+        Args:
+            text: of the plan.
+            change: as in `write_status`.
+            troubled: told why it is not written yet, once.
 
         Raises:
             Outrun: another operator has written that epoch.
@@ -86,8 +95,8 @@ class Record:
         """
         plan = Plan.from_json(text)
         async with self._lock:
-            await self._insist(lambda: self._put_plan(plan, text))
-            await self._insist(lambda: self._put_status(change, plan))
+            await self._insist(lambda: self._put_plan(plan, text), troubled)
+            await self._insist(lambda: self._put_status(change, plan), troubled)
 
     async def write_status(self, change: Callable[[Status], Status]) -> bool:
         """Write what `change` makes of the status that stands there. False: nothing had changed.
@@ -98,13 +107,17 @@ class Record:
         async with self._lock:
             return await self._put_status(change, None)
 
-    async def _insist(self, write: Callable[[], object]) -> None:
+    async def _insist(self, write: Callable[[], object], troubled: Troubled | None) -> None:
+        told = False
         while True:
             try:
                 await write()  # type: ignore[misc]
                 return
             except ApiError as error:
                 logger.warning("%s: not written yet, and nobody is told before it is: %s", self._job, error)
+                if troubled is not None and not told:
+                    told = True
+                    await troubled(str(error))
                 await asyncio.sleep(_AGAIN)
 
     async def _put_plan(self, plan: Plan, text: str) -> None:

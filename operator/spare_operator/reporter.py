@@ -87,7 +87,12 @@ class Reporter:
 
     async def write_plan(self, text: str) -> None:
         """The record of a plan, before anybody is told of it (`Backend.record`)."""
-        await self._record.write_plan(text, self._change)
+        await self._record.write_plan(text, self._change, self._not_written)
+
+    async def _not_written(self, why: str) -> None:
+        """Posted at once: whatever else is to be told waits for the plan."""
+        text = f"a plan could not be written down, and nobody is told of it before: {why}; it is tried again"
+        await post(self._around.cluster, self._job, Event(self._around.wall(), EventReason.BACKEND_FAILED, text))
 
     async def run(self) -> None:
         """Write until cancelled, or until nothing can be written any more (`broken`)."""

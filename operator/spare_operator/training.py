@@ -14,7 +14,7 @@ from spare.api.spec import RunPolicy, Spec
 from spare.control.config import Config
 from spare.control.record import read_document
 from spare.control.resume import going_on
-from spare.control.signal import Suspend
+from spare.control.signal import Allow, Suspend
 from spare.control.state import JobState, State
 from spare.coordinator.actor import Coordinator
 from spare.planner import recommended_redundancy
@@ -75,6 +75,8 @@ class Training:
         before, self._policy = self._policy, policy
         if self.coordinator is not None and policy.suspend and not before.suspend:
             self.coordinator.emit(Suspend("runPolicy.suspend is set", SUSPEND_PATIENCE))
+        if self.coordinator is not None and policy.backoff_limit != before.backoff_limit:
+            self.coordinator.emit(Allow(policy.backoff_limit))
         self._changed.set()
 
     def _state(self) -> State | None:

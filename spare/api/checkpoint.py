@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from spare.planner.words import counted
+
 FORMAT: Final = 1
 """Version of the manifest."""
 NAMED: Final = 5
@@ -73,7 +75,7 @@ class Data:
     """Samples in it."""
 
     def __str__(self) -> str:
-        return f"{self.name} with {self.length} samples"
+        return f"{self.name} with {counted(self.length, 'sample')}"
 
 
 @dataclass(frozen=True)

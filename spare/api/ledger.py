@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spare.api.checkpoint import Name
+from spare.planner.words import counted
 
 _NAME = re.compile(r"group-(?P<group>\d+)(\.(?P<rank>\d+))?-")
 
@@ -192,7 +193,8 @@ def _audit(
             lost, doubled = lost + missing, doubled + twice
             entries += (union.bit_count() + twice) * (final.get(step) is known)
             if twice or missing:
-                problems.append(f"step {step}: {missing} micro-batches missing, {twice} more than once: {_hex(parts)}")
+                wrong = f"{counted(missing, 'micro-batch')} missing, {twice} more than once"
+                problems.append(f"step {step}: {wrong}: {_hex(parts)}")
         for name in sorted(ledgers):
             own = [step for step in steps if name in steps[step].commits]
             problems.extend(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 
@@ -48,6 +48,11 @@ def groups_text(groups: Iterable[int]) -> str:
         else:
             runs.append([group, group])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def called(groups: Collection[int]) -> str:
+    """The same in a sentence: "group 3", "groups 0-3,5"."""
+    return f"group{'' if len(groups) == 1 else 's'} {groups_text(groups)}"
 
 
 def groups_of(text: str, groups: int | None = None) -> tuple[int, ...]:

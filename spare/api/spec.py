@@ -211,7 +211,8 @@ class RunPolicy(Strict):
         default=3,
         ge=0,
         le=1_000_000,
-        description="How many restarts from a checkpoint are allowed; failures that are masked use none. Default: 3.",
+        description="How many restarts from a checkpoint are allowed; failures that are masked use none. May be changed"
+        " at any time. Default: 3.",
     )
     ttl_seconds_after_finished: int | None = Field(
         default=None,

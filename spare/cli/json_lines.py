@@ -51,7 +51,7 @@ class JsonLines:
     def state(self, snapshot: Snapshot) -> None:
         """See Observer. One line per step, plan, new state or standstill: who draws a curve needs them all."""
         now, step = time.monotonic(), snapshot.step
-        self._pace.see(now, step)
+        self._pace.see(now, snapshot)
         pids = [list(group.pids) if len(group.pids) > 1 else group.pid for group in snapshot.groups]
         spares = [{"state": spare.state, "pids": list(spare.pids)} for spare in snapshot.spares]
         news = (step, snapshot.epoch, snapshot.state, snapshot.masked, snapshot.stalled, pids, spares)

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from spare.planner.words import counted
+
 _GONE = frozenset({errno.EPIPE, errno.EIO, errno.ENXIO, errno.ENOSPC})
 """No reader, no terminal, no room."""
 MOST: Final = 8 << 20
@@ -28,7 +30,7 @@ LINGER: Final = 30.0
 
 def told_in_words(lines: int) -> str:
     """What stands in place of dropped lines, for people."""
-    return f"spare: {lines} lines are dropped here, for nobody read them in time"
+    return f"spare: dropped here, for nobody read them in time: {counted(lines, 'line')}"
 
 
 class Outlet(io.BufferedIOBase):

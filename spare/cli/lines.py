@@ -10,6 +10,7 @@ import click
 from spare.cli.outcome import Outcome
 from spare.cli.view import Pace, Run, live_groups
 from spare.coordinator.observe import Event, Snapshot
+from spare.planner.words import counted
 
 EVERY = 1.0
 """Seconds between two lines of progress."""
@@ -27,8 +28,8 @@ class Lines:
     def begin(self, run: Run) -> None:
         """See View."""
         click.echo(
-            f"job {run.job}: {run.groups} groups, redundancy {run.redundancy}, "
-            f"{run.groups * run.micro_batches} micro-batches a step"
+            f"job {run.job}: {counted(run.groups, 'group')}, redundancy {run.redundancy}, "
+            f"{counted(run.groups * run.micro_batches, 'micro-batch')} a step"
         )
         for failure in run.script:
             click.echo(f"scripted: {failure}")
@@ -45,7 +46,7 @@ class Lines:
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
         now, step = self._clock(), snapshot.step
-        self._pace.see(now, step)
+        self._pace.see(now, snapshot)
         if step != self._step and now - self._said >= EVERY:
             self._said, self._step = now, step
             click.echo(progress_line(snapshot, self._pace.at(now)))
@@ -62,7 +63,7 @@ def progress_line(snapshot: Snapshot, pace: float) -> str:
     """How far a run is, in one line."""
     loss = "" if snapshot.loss is None else f", loss {snapshot.loss:.4f}"
     return (
-        f"step {snapshot.step}{loss}, {pace:.1f} steps/s, {live_groups(snapshot)} groups, "
+        f"step {snapshot.step}{loss}, {pace:.1f} steps/s, {counted(live_groups(snapshot), 'group')}, "
         f"depth {snapshot.depth:.3g}, epoch {snapshot.epoch}, masked {snapshot.masked}{_spares(snapshot)}"
     )
 

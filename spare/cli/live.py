@@ -59,7 +59,7 @@ class Terminal:
         """See Observer."""
         self._snapshot = snapshot
         step = snapshot.step
-        self._pace.see(time.monotonic(), step)
+        self._pace.see(time.monotonic(), snapshot)
         if step != self._step and snapshot.loss is not None:
             self._step = step
             self._losses.append(snapshot.loss)

@@ -24,6 +24,7 @@ from spare.planner import (
     recommended_redundancy,
     reorder,
 )
+from spare.planner.words import counted
 
 
 def explain_losses(job: SPAReJob, lost: tuple[int, ...], redundancy: int | None, as_json: bool = False) -> str:
@@ -65,18 +66,22 @@ def explain_losses(job: SPAReJob, lost: tuple[int, ...], redundancy: int | None,
 
 def _lines(before: Schedule, after: Reorder, patches: dict[int, tuple[Range, ...]], missing: int) -> list[str]:
     placement, m = before.placement, before.micro_batches
+    gone = missing.bit_count()
+    are = "is" if gone == 1 else "are"
     lines = [
         after.reason,
         "",
-        f"{placement.groups} groups, each hosts {placement.redundancy} shards of {m} micro-batches. Of the step in"
-        f" flight {missing.bit_count()} micro-batches are lost, and are computed again by hosts of their shards.",
+        f"{counted(placement.groups, 'group')}, each hosts {counted(placement.redundancy, 'shard')} of"
+        f" {counted(m, 'micro-batch')}. Of the step in flight {counted(gone, 'micro-batch')} {are} lost, and {are}"
+        " computed again by hosts of their shards.",
         "",
     ]
     for group in after.schedule.live:
         old, new = before.mask(group), after.schedule.mask(group)
         more, less = ranges_of(new & ~old, m), ranges_of(old & ~new, m)
         load = after.schedule.load(group)
-        lines.append(f"group {group}: hosts {_list(placement.stack(group))}; computes {load} micro-batches a step")
+        own = f"hosts {_list(placement.stack(group))}; computes {counted(load, 'micro-batch')} a step"
+        lines.append(f"group {group}: {own}")
         lines.append(f"    each step   {_named(after.schedule.ranges(group))}")
         if more:
             lines.append(f"    new         {_named(more)}: {_why(more, before, after)}")

@@ -12,6 +12,7 @@ from typing import Any
 from spare.api.exit_codes import ExitCode
 from spare.api.ledger import Audit, whose
 from spare.coordinator.observe import Recovery, Snapshot
+from spare.planner.words import counted, named
 
 PARTS = ("detect", "plan", "regroup", "patch", "total")
 
@@ -66,7 +67,8 @@ class Outcome:
         """The summary for people."""
         last = self.snapshot
         loss = "" if last.loss is None else f", loss {last.loss:.6g}"
-        lines = [f"{last.state}: {last.step} steps, epoch {last.epoch}, failures masked: {last.masked}{loss}"]
+        how = f"{counted(last.step, 'step')}, epoch {last.epoch}, failures masked: {last.masked}{loss}"
+        lines = [f"{last.state}: {how}"]
         if last.exit_code != ExitCode.COMPLETE and last.verdict:
             lines += ["", *last.verdict.splitlines(), ""]
         if self.recoveries:
@@ -173,6 +175,6 @@ def _seconds(recovery: Recovery, part: str) -> float | None:
 def _recovery_line(recovery: Recovery) -> str:
     values = [_seconds(recovery, part) for part in PARTS]
     shown = "".join(f"{'-':>9}" if value is None else f"{value:9.3f}" for value in values)
-    who = f"group {', '.join(map(str, recovery.groups))}" if recovery.groups else "nobody"
+    who = named("group", recovery.groups) if recovery.groups else "nobody"
     again = f", {recovery.restart:.3f} of them until all began again" if recovery.restart else ""
     return f"{'':14}{shown}   {who} lost in step {recovery.step}{again}"

@@ -132,12 +132,15 @@ def _group(group: int, plan: Plan | None, kept: Kept, status: Status, seen: Sequ
     # A spare that has taken a group's place keeps its own number: what tells is the incarnation in the plan.
     ours = sorted((each for each in seen if each.group == group), key=lambda each: each.pod)
     mine = sorted((e for e in seen if member is not None and e.incarnation == member.uid), key=lambda e: e.pod) or ours
+    # Lost, and no plan without it is out yet: the job waits for `minGroups`, or to begin again.
+    past = dict(kept.past).get(group, ())
+    trains = member is not None and member.uid not in past and kept.restarting is None and status.state != "Suspended"
     if status.final:
         state = "done" if member is not None else "lost"
-    elif member is not None and status.state != "Suspended":
+    elif trains:
         state = "joining" if group in kept.joining else "active"
     else:
-        state = "starting" if any(each.live for each in ours) else "lost"
+        state = "starting" if any(each.live and each.incarnation not in past for each in ours) else "lost"
     remarks = [why for each in mine if (why := each.leaving or each.stuck or each.ended)]
     return GroupReport(
         group=group,

@@ -10,9 +10,11 @@ import click
 
 from spare.api.exit_codes import ExitCode
 from spare.api.reasons import ConditionType
+from spare.api.spec import MAX_SECONDS
 from spare.api.status import Status
 from spare.cli.access import Access, on_a_cluster
 from spare.cli.cluster import Place, on
+from spare.cli.quantity import Number
 from spare_operator.cluster import JOBS, Conflict
 
 LOOK: Final = 1.0
@@ -20,7 +22,7 @@ LOOK: Final = 1.0
 
 @click.command()
 @click.argument("job")
-@click.option("--wait", type=click.FloatRange(0), metavar="SECONDS", help="Wait until no pod of it is left.")
+@click.option("--wait", type=Number(0, MAX_SECONDS), metavar="SECONDS", help="Wait until no pod of it is left.")
 @on_a_cluster
 def suspend(job: str, wait: float | None, access: Access) -> None:
     """Stop JOB after the step in flight, and let its pods go. With checkpoints it goes on from there when resumed."""
@@ -29,7 +31,7 @@ def suspend(job: str, wait: float | None, access: Access) -> None:
 
 @click.command()
 @click.argument("job")
-@click.option("--wait", type=click.FloatRange(0), metavar="SECONDS", help="Wait until it trains.")
+@click.option("--wait", type=Number(0, MAX_SECONDS), metavar="SECONDS", help="Wait until it trains.")
 @on_a_cluster
 def resume(job: str, wait: float | None, access: Access) -> None:
     """Let JOB go on that was suspended."""
@@ -68,7 +70,7 @@ async def _until(place: Place, suspended: bool, seconds: float) -> int:
             return 0 if not status.final or status.state is ConditionType.COMPLETE else int(ExitCode.USER_ERROR)
         if loop.time() > deadline:
             text = "; ".join(f"{c.type}={c.status} {c.reason}: {c.message}" for c in status.conditions)
-            text += f"; {left} pods are left" if left else ""
+            text += f"; pods left: {left}" if left else ""
             raise click.ClickException(f"{place.job} is not there after {seconds:g} s: {text or 'no status'}")
         await asyncio.sleep(LOOK)
 

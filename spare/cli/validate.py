@@ -12,6 +12,7 @@ import yaml
 from spare.api.document import Path as Place
 from spare.cli.job_file import overrides_of, read_job
 from spare.planner import recommended_redundancy
+from spare.planner.words import counted
 
 
 @click.command()
@@ -33,4 +34,4 @@ def validate(job_file: Path, overrides: Sequence[tuple[Place, Any]]) -> None:
     click.echo(yaml.safe_dump(job.effective(), sort_keys=False, allow_unicode=True), nl=False)
     if job.spec.redundancy == "auto":
         number = recommended_redundancy(job.spec.groups, job.spec.parts)
-        click.echo(f"# redundancy auto: {number} for {job.spec.groups} groups", err=True)
+        click.echo(f"# redundancy auto: {number} for {counted(job.spec.groups, 'group')}", err=True)

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 from spare.cli.outcome import Outcome
+from spare.control.state import JobState
 from spare.coordinator.observe import Observer, Snapshot
 
 PACE_WINDOW = 10.0
 """Seconds over which steps per second are averaged: short enough to show a recovery, long enough not to flicker."""
+
+_BEFORE = (JobState.PENDING, JobState.WAITING)
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,14 @@ class Pace:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
-    def see(self, now: float, step: int) -> None:
-        """Take note of how far the job is; a restart takes steps back, and their rate with them."""
-        if self._seen and step < self._seen[-1][1]:
+    def see(self, now: float, snapshot: Snapshot) -> None:
+        """Take note of how far the job is. A restart takes steps back, and their rate with them; those of a checkpoint
+        that it goes on from were not made now, nor was the time before it began."""
+        step = snapshot.step
+        if snapshot.state in _BEFORE or (self._seen and step < self._seen[-1][1]):
             self._seen.clear()
+        if snapshot.state in _BEFORE:
+            return
         if not self._seen or self._seen[-1][1] != step:
             self._seen.append((now, step))
         while len(self._seen) > 2 and now - self._seen[0][0] > PACE_WINDOW:

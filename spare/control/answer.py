@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from spare.api import wire
 from spare.api.exit_codes import ExitCode
+from spare.api.notation import called
 from spare.api.reasons import EventReason
 from spare.control import halt, leave, poison, recovery
 from spare.control.action import DeleteGroup, ProbeAll, PushPlan
@@ -21,6 +21,8 @@ from spare.control.turn import Turn
 
 _IN_VAIN = 4
 """Failures running, with nobody to blame for them, after which those that join are."""
+_SHOWN = 3
+"""Reports of one failure that a sentence quotes."""
 
 
 def answer(turn: Turn) -> None:
@@ -38,8 +40,9 @@ def _suspected(turn: Turn) -> None:
     if state.probe is None:
         nonce = state.probes + 1
         turn.set(probes=nonce, probe=Probe(nonce, turn.now))
-        who = ", ".join(f"group {s.group}: {s.error}" for s in state.suspicions)
-        text = f"a collective of epoch {state.suspicions[0].epoch} failed ({who})"
+        who = ", ".join(f"group {s.group}: {s.error}" for s in state.suspicions[:_SHOWN])
+        more = f", and {len(state.suspicions) - _SHOWN} more" if len(state.suspicions) > _SHOWN else ""
+        text = f"a collective of epoch {state.suspicions[0].epoch} failed ({who}{more})"
         turn.say(EventReason.SUSPECTED, text, _named(state))
         turn.do(ProbeAll(nonce, state.live))
     elif turn.now >= facts_at(state):
@@ -212,14 +215,9 @@ def _cause(losses: Sequence[Loss], suspicions: Sequence[Suspicion], going: Seque
         return "a micro-batch was found to be poison"
     if not losses:
         errors = sorted({s.error for s in suspicions})
-        by = wire.groups_text(s.group for s in suspicions)
-        who = f"{'group' if by.isdigit() else 'groups'} {by}"
-        return f"a collective failed, reported by {who} ({'; '.join(errors[:3])})"
+        by = called({s.group for s in suspicions})
+        return f"a collective failed, reported by {by} ({'; '.join(errors[:_SHOWN])})"
     by_cause: dict[str, list[int]] = {}
     for loss in sorted(losses, key=lambda loss: loss.group):
         by_cause.setdefault(loss.cause, []).append(loss.group)
-    clauses = []
-    for cause, groups in by_cause.items():
-        text = wire.groups_text(groups)
-        clauses.append(f"{'group' if len(groups) == 1 else 'groups'} {text} lost ({cause})")
-    return ", ".join(clauses)
+    return ", ".join(f"{called(groups)} lost ({cause})" for cause, groups in by_cause.items())

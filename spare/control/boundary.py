@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spare.api import wire
+from spare.api.notation import called
 from spare.api.reasons import EventReason
 from spare.control import halt, leave, poison, straggle
 from spare.control.action import PushPlan
@@ -72,7 +72,7 @@ def _plan(
     staying = [m for m in old.members if m.group in state.live and m.group not in gone]
     what = change.reason.partition(": ")[2] if ready or going else change.reason
     who = [leave.names(going)] if going else []
-    who += [f"{'group' if len(ready) == 1 else 'groups'} {wire.groups_text(ready)} back"] if ready else []
+    who += [f"{called(ready)} back"] if ready else []
     reason = "all groups stop" if stop else ": ".join(filter(None, [", ".join(who), what]))
     plan = Plan(
         job=old.job,

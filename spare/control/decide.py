@@ -25,6 +25,7 @@ from spare.control.start import begin_with, since, start, unreadable
 from spare.control.state import Group, State
 from spare.control.turn import Turn
 from spare.planner import check
+from spare.planner.words import counted
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def begin(config: Config, now: float) -> Decision:
     groups = tuple(Group(g, pods=pods, ranks=ranks, attempts=1, started=now) for g in range(config.groups))
     actions = tuple(CreateGroup(g) for g in range(config.groups))
     state = State(config, groups, began=now, spares=spares.not_started(config, now))
-    return Decision(state, actions, f"start {config.groups} groups", now + config.start_timeout)
+    return Decision(state, actions, f"start {counted(config.groups, 'group')}", now + config.start_timeout)
 
 
 def decide(state: State, signals: Sequence[Signal], now: float) -> Decision:
@@ -130,7 +131,7 @@ def _failed(turn: Turn) -> None:
     text = first.text
     if others:
         head, _, rest = text.partition("\n")
-        text = f"{head} [and {len(others)} more groups at the same time]" + (f"\n{rest}" if rest else "")
+        text = f"{head} [and {counted(len(others), 'more group')} at the same time]" + (f"\n{rest}" if rest else "")
     if first.ours and first.type.endswith("Timeout"):
         turn.end(ExitCode.STALLED, EventReason.STALLED, text, (first.group,))
     elif first.ours and first.type == "CheckpointMismatch":
@@ -170,7 +171,7 @@ def _completed(turn: Turn) -> None:
     for loss in state.losses:
         turn.put_ranks(loss.group, finished=True)
     turn.do(SendFinish(turn.state.live))
-    turn.reasons.append(f"all {len(state.plan.members)} members have committed step {state.step}")
+    turn.reasons.append(f"every member has committed step {state.step}: {counted(len(state.plan.members), 'group')}")
     _finish(turn)
 
 
@@ -189,7 +190,8 @@ def _finish(turn: Turn) -> None:
     state = turn.state
     if all(state.groups[g].finished for g in state.live):
         assert state.plan is not None
-        text = f"complete: {state.step} steps on {len(state.plan.members)} groups, {state.masked} losses masked"
+        done, on = counted(state.step, "step"), counted(len(state.plan.members), "group")
+        text = f"complete: {done} on {on}, {counted(state.masked, 'loss')} masked"
         if state.plan.checkpoint and Name.parse(state.plan.checkpoint).step == state.step:
             text += f"; all of them were in checkpoint {state.plan.checkpoint} already, and nothing was left to do"
         turn.end(ExitCode.COMPLETE, EventReason.COMPLETED, text)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from spare.api import wire
 from spare.api.exit_codes import ExitCode
+from spare.api.notation import called
 from spare.api.reasons import EventReason
 from spare.control import note
 from spare.control.rank import Raised
 from spare.control.state import Group, GroupState, State, UserError
 from spare.control.turn import Turn
+from spare.planner.words import counted
 
 _AT_WORK = ("starting", "compute", "load", "commit")
 """Phases in which a worker depends on nobody: no progress in them is its own fault."""
@@ -253,8 +254,8 @@ def _early_enders(turn: Turn) -> None:
     later = [g for g in later if state.groups[g].done is None and state.groups[g].step >= first.step]
     if later:
         text = (
-            f"group {first.group} ended after {first.step} steps, while {wire.groups_text(later)} are in step "
-            f"{first.step}: every group must run the same number of steps"
+            f"group {first.group} ended after {counted(first.step, 'step')}, while {called(later)} "
+            f"{'is' if len(later) == 1 else 'are'} in step {first.step}: every group must run the same number of steps"
         )
         turn.set(errors=(*state.errors, UserError(first.group, text)))
 

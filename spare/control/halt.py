@@ -10,6 +10,7 @@ from typing import Final
 
 from spare.api import wire
 from spare.api.exit_codes import ExitCode
+from spare.api.notation import called
 from spare.api.reasons import EventReason
 from spare.control import checkpointing, leave
 from spare.control.leaver import Halt
@@ -94,8 +95,8 @@ def conclude(turn: Turn) -> None:
     if here and not state.live and (late or all(each.finished for each in here)):
         _end(turn, here, halt)
     elif late:
-        left = wire.groups_text(state.live)
-        text = f"{halt.reason}: groups {left} had not stopped when the time for it was over, at step {state.step}"
+        left = called(state.live)
+        text = f"{halt.reason}: {left} had not stopped when the time for it was over, at step {state.step}"
         if not cut_short(turn, text):
             turn.end(ExitCode.STALLED, EventReason.STALLED, text, state.live)
 

@@ -12,7 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from spare.api import wire
+from spare.api.notation import called
 from spare.api.reasons import EventReason
+from spare.control import checkpointing
 from spare.control.action import Connect, DeleteGroup, LetGo, PushPlan, SendDrain
 from spare.control.config import Config
 from spare.control.leaver import Leaver
@@ -21,6 +23,7 @@ from spare.control.restart import wiped_out
 from spare.control.signal import AgentUp
 from spare.control.state import Group, GroupState, Loss, State
 from spare.control.turn import Turn
+from spare.planner.words import counted
 
 _SOONER = 0.5
 """Seconds by which a grace must be shorter than was known for the other pods of a group to be told."""
@@ -75,7 +78,8 @@ def _enter(turn: Turn, here: Group, reason: str, grace: float, again: bool) -> N
     text = f"group {here.group} is asked to leave ({reason}); it has {grace:.0f} s"
     rest, least = set(turn.state.whole) - {here.group}, max(_OTHERS, turn.config.min_groups or 0)
     if len(rest) < least:
-        text += f", and stays that long if need be: {len(rest)} others have the training state, of {least} at least"
+        others = f"{counted(len(rest), 'other')} {'has' if len(rest) == 1 else 'have'}"
+        text += f", and stays that long if need be: {others} the training state, of {least} at least"
     elif not hosted(turn.state, rest):
         text += ", and stays that long if need be: no other has some of its shards"
     turn.say(EventReason.LEAVING, text, (here.group,))
@@ -92,6 +96,8 @@ def heard(turn: Turn, message: wire.Up) -> bool:
     match message:
         case wire.Leave():
             asked(turn, message)
+        case wire.Saved() | wire.Unsaved():
+            checkpointing.noted(turn, message)  # it was the writer
         case wire.Left():
             _said(turn, leaver, message.rank, message.step)
         case wire.Exited():
@@ -292,9 +298,8 @@ def released(turn: Turn, going: Sequence[Leaver], plan: Plan) -> None:
 
 def names(going: Sequence[Leaver]) -> str:
     """ "group 1 leaves (SIGTERM)", for a plan's reason."""
-    who = wire.groups_text(each.group for each in going)
     why = ", ".join(sorted({each.reason for each in going}))
-    return f"{'group' if len(going) == 1 else 'groups'} {who} {'leaves' if len(going) == 1 else 'leave'} ({why})"
+    return f"{called([each.group for each in going])} {'leaves' if len(going) == 1 else 'leave'} ({why})"
 
 
 def targets(plan: Plan) -> tuple[tuple[int, str], ...]:

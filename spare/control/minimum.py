@@ -16,6 +16,7 @@ from spare.control.leaver import Leaver
 from spare.control.saving import Waiting
 from spare.control.state import GroupState, JobState
 from spare.control.turn import Turn
+from spare.planner.words import counted
 
 
 def too_few(turn: Turn, cause: str, going: Sequence[Leaver] = ()) -> bool:
@@ -37,11 +38,12 @@ def too_few(turn: Turn, cause: str, going: Sequence[Leaver] = ()) -> bool:
     turn.do(*(DeleteGroup(loss.group, loss.uid) for loss in fresh))
     since = state.waiting.since if state.waiting else turn.now
     turn.set(waiting=Waiting(since, deleted | {loss.uid for loss in fresh}))
-    text = f"{cause}: {here} groups are left, and minGroups is {config.min_groups}"
+    left = f"{counted(here, 'group')} {'is' if here == 1 else 'are'} left"
+    text = f"{cause}: {left}, and minGroups is {config.min_groups}"
     if not config.replace:
         turn.end(ExitCode.STALLED, EventReason.BELOW_MIN_GROUPS, f"{text}; lost groups are not replaced")
     elif turn.now - since > config.wait_limit:
-        text = f"{text}; waited {turn.now - since:.0f} s for {config.min_groups - here} more, {ready} are ready"
+        text = f"{text}; waited {turn.now - since:.0f} s for {config.min_groups - here} more; ready: {ready}"
         turn.end(ExitCode.STALLED, EventReason.BELOW_MIN_GROUPS, text)
     elif fresh:
         turn.move_job(JobState.WAITING)

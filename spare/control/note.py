@@ -15,10 +15,12 @@ from spare.api.exit_codes import is_masked
 from spare.control import checkpointing, halt, leave, poison, recovery, rejoin, spares, straggle
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish, SendRenew
 from spare.control.rank import Raised, fresh_pods, fresh_ranks, unknown
+from spare.control.script import error_text, exit_text, of_rank
 from spare.control.signal import (
     AgentGone,
     AgentNotStarted,
     AgentUp,
+    Allow,
     DrainGroup,
     Interrupted,
     LinkDown,
@@ -45,6 +47,8 @@ def note(turn: Turn, signal: Signal) -> None:
             turn.set(interrupted=turn.state.interrupted or reason)
         case Suspend(reason, grace):
             halt.asked(turn, reason, turn.now + grace)
+        case Allow(restarts):
+            turn.set(config=replace(turn.config, backoff_limit=restarts))
         case DrainGroup(group, reason, grace, again, uid):
             group = spares.home(turn.state, group, uid)
             if 0 <= group < turn.config.numbers and uid in ("", turn.group(group).uid):
@@ -96,21 +100,13 @@ def _of_pod(turn: Turn, pod: int) -> str:
     return f"pod {pod}: " if turn.config.pods > 1 else ""
 
 
-def _of_rank(turn: Turn, rank: int) -> str:
-    return f" of rank {rank}" if turn.config.ranks > 1 else ""
-
-
-def _rank(turn: Turn, rank: int) -> str:
-    return f", rank {rank}" if turn.config.ranks > 1 else ""
-
-
 def _replace(turn: Turn, here: Group, uid: str) -> None:
     """Another incarnation has the group's number now: the old one is lost at this moment, and never listed again."""
     if turn.state.member(here.group):
         gone(turn, here.group, f"its agent was replaced by a new one ({uid})", turn.now)
     past = turn.group(here.group).past | ({here.uid} if here.uid else set())
     pods = fresh_pods(len(here.pods), heard=turn.now, zones=tuple(pod.zone for pod in here.pods))
-    started = turn.now if here.uid else here.started
+    started = turn.now if here.uid or here.started > turn.now else here.started  # not known: by now, at the latest
     fresh = Group(
         here.group, here.state, uid, past, pods, fresh_ranks(len(here.ranks)), started=started, attempts=here.attempts
     )
@@ -340,26 +336,13 @@ def _exited(turn: Turn, message: wire.Exited) -> None:
     anew = state.restarting is not None and message.epoch > 0  # it was to begin again in any case
     if anew or by_signal or crashed or (message.code is not None and is_masked(message.code)):
         how = f"killed by signal {message.signal}" if by_signal else f"exited with code {message.code}"
-        gone(turn, group, f"worker{_of_rank(turn, message.rank)} {how}{poison.in_hand(message)}", turn.now)
+        gone(turn, group, f"worker{of_rank(turn, message.rank)} {how}{poison.in_hand(message)}", turn.now)
     elif (state.finishing or turn.group(group).ranks[message.rank].halted) and message.code == 0:
         turn.put_rank(group, message.rank, finished=True)
     elif known:
-        turn.set(errors=(*state.errors, UserError(group, _exit_text(turn, message))))
+        turn.set(errors=(*state.errors, UserError(group, exit_text(turn, message))))
     else:
-        gone(turn, group, f"worker{_of_rank(turn, message.rank)} exited with code {message.code}", turn.now)
-
-
-def _exit_text(turn: Turn, message: wire.Exited) -> str:
-    tail = f"; its last words:\n{message.tail}" if message.tail else ""
-    who = f"the script of group {message.group}{_rank(turn, message.rank)}"
-    if turn.state.finishing:
-        return f"{who} exited with code {message.code} after the last step{tail}"
-    if message.code == 0 and turn.state.starting:
-        return f"{who} ended before the first step: does it open a Session and iterate its steps?"
-    if message.code == 0:
-        step = turn.group(message.group).step
-        return f"{who} ended after {step} steps, before the last one was committed by all groups"
-    return f"{who} exited with code {message.code}{tail}"
+        gone(turn, group, f"worker{of_rank(turn, message.rank)} exited with code {message.code}", turn.now)
 
 
 def costs_only_itself(here: Group, ours: bool, kind: str) -> bool:
@@ -386,12 +369,7 @@ def _errored(turn: Turn, message: wire.Errored) -> None:
         return
     if any(error.group == group for error in state.errors):
         return
-    where = f"group {group}{_rank(turn, message.rank)}, step {message.step}"
-    if message.micro is not None:
-        where += f", micro-batch {message.micro[1]} of shard {message.micro[0]}"
-    told = message.ours and message.type == "CheckpointMismatch"  # the reason is that word; no line of code is wrong
-    text = f"{message.text} ({where})"
-    text = text if told else f"{message.type}: {text}\n{message.traceback.rstrip()}".rstrip("\n")
+    text = error_text(turn, message)
     if turn.config.ranks == 1:
         turn.set(errors=(*state.errors, UserError(group, text, message.ours, message.type)))
     elif turn.group(group).ranks[message.rank].raised is None:

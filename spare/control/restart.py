@@ -19,6 +19,7 @@ from spare.control.state import GroupState, JobState, State
 from spare.control.turn import Turn
 from spare.planner.placement import Placement
 from spare.planner.wipe_out import WipeOut
+from spare.planner.words import counted
 
 _NAMED = 8
 
@@ -50,7 +51,7 @@ def wipe_out(turn: Turn, cause: str) -> None:
         turn.end(ExitCode.WIPE_OUT, EventReason.WIPE_OUT, verdict, lost)
     elif state.restarts >= config.backoff_limit:
         verdict = (
-            f"{text}\nThe job was restarted {state.restarts} times, as often as runPolicy.backoffLimit "
+            f"{text}\nThe job was restarted {counted(state.restarts, 'time')}, as often as runPolicy.backoffLimit "
             f"({config.backoff_limit}) allows."
         )
         _clear(turn)
@@ -113,7 +114,7 @@ def _described(state: State, cause: str) -> str:
     lines = [f"{WipeOut(shards)} after step {state.step}: {cause}"]
     lines += [_hosts_of(state, placement, shard) for shard in shards[:_NAMED]]
     if len(shards) > _NAMED:
-        lines.append(f"and {len(shards) - _NAMED} more shards")
+        lines.append(f"and {counted(len(shards) - _NAMED, 'more shard')}")
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ from spare.control.rank import fresh_pods, fresh_ranks
 from spare.control.record import Kept, document, read_document
 from spare.control.saving import Restarting
 from spare.control.state import Group, GroupState, JobState, State
+from spare.planner.words import counted
 
 
 def resume(config: Config, recorded: str | None, now: float) -> Decision:
@@ -46,7 +47,7 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
         raise ValueError(f"the recorded plan is for {size} groups; job {config.job!r} has {config.groups}")
     if len(plan.stores) != config.ranks:
         raise ValueError(
-            f"the recorded plan is for {len(plan.stores)} ranks a group; {config.job!r} has {config.ranks}"
+            f"the recorded plan is for {counted(len(plan.stores), 'rank')} a group; {config.job!r} has {config.ranks}"
         )
     groups = tuple(_group(config, plan, kept, number, now) for number in range(config.groups))
     whole = len(plan.members) == config.groups and not kept.joining

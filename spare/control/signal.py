@@ -85,6 +85,13 @@ class Suspend:
 
 
 @dataclass(frozen=True)
+class Allow:
+    """`runPolicy.backoffLimit` was edited: it counts from the next wipe-out on."""
+
+    restarts: int
+
+
+@dataclass(frozen=True)
 class DrainGroup:
     """Somebody asks for a group to leave (`spare drain`, a node that is to be emptied)."""
 
@@ -122,6 +129,7 @@ Signal = (
     | Tick
     | Interrupted
     | Suspend
+    | Allow
     | DrainGroup
     | Pushed
     | Refused

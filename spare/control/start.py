@@ -23,6 +23,7 @@ from spare.planner.placement import place
 from spare.planner.schedule import Schedule, healthy
 from spare.planner.shards import healthy_shards
 from spare.planner.wipe_out import uncovered
+from spare.planner.words import counted
 
 
 def unreadable(state: State) -> bool:
@@ -54,7 +55,8 @@ def start(turn: Turn) -> None:
         seen = "; ".join(f"group {here.group}: {last_seen(here, turn.now)}" for here in missing[:8])
         more = f"; and {len(missing) - 8} more" if len(missing) > 8 else ""
         limit = config.start_timeout
-        text = f"{len(missing)} of {config.groups} groups were not ready after {limit:.0f} s: {seen}{more}"
+        were = "was" if len(missing) == 1 else "were"
+        text = f"{len(missing)} of {counted(config.groups, 'group')} {were} not ready after {limit:.0f} s: {seen}{more}"
         turn.end(ExitCode.STALLED, EventReason.STALLED, text, tuple(here.group for here in missing))
 
 
@@ -114,7 +116,7 @@ def begin_with(turn: Turn, groups: tuple[int, ...]) -> None:
         leader=leader,
         stores=state.groups[leader].stores,
         schedule=schedule,
-        reason=f"start: {len(groups)} groups, {config.redundancy} hosts a shard",
+        reason=f"start: {counted(len(groups), 'group')}, {counted(config.redundancy, 'host')} a shard",
         origin=epoch,
         skipped=tuple(micro for micro in state.poison if micro[0] >= step),
         writer=max(groups) if config.checkpoint else -1,

@@ -332,10 +332,12 @@ class Coordinator:
 
     async def _hang_up(self, link: Link) -> None:
         """Let a removed agent have the plan that says so, if it takes it now."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.heartbeat):
-                await link.flushed()
-        await link.close()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.heartbeat):
+                    await link.flushed()
+        finally:  # also at the job's end, which does not wait for this: a link that is left dials for ever
+            await link.close()
 
     async def _create(self, group: int) -> None:
         try:

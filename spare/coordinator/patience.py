@@ -40,7 +40,7 @@ async def insist(
                 return False
         else:
             if tries > 1:
-                say(f"{what}, but at the {tries}th try it succeeded")
+                say(f"{what}, but try {tries} succeeded")
             return True
         tries += 1
         await asyncio.sleep(pause)

@@ -13,7 +13,8 @@ from dataclasses import replace
 from spare.planner.placement import Placement
 from spare.planner.reorder import Reorder, reorder
 from spare.planner.schedule import Schedule, members
-from spare.planner.wipe_out import named, uncovered
+from spare.planner.wipe_out import uncovered
+from spare.planner.words import named
 
 
 def native(placement: Placement, redundancy: int) -> Placement:

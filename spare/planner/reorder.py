@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from spare.planner.assignment import Assignment, Row, least_cap
 from spare.planner.schedule import Schedule, members
 from spare.planner.theory import speed_cap
-from spare.planner.wipe_out import WipeOut, named, uncovered
+from spare.planner.wipe_out import WipeOut, uncovered
+from spare.planner.words import counted, named
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _sentence(
         for group in after.live
         if after.speed(group) != before.speed(group) and (group not in joined or after.speed(group) != 100)
     ]
-    unit = "shards" if after.micro_batches == 1 else "micro-batches"
-    given = f"{lost} {unit} given to {takers} hosts, " if left else ""
+    unit = "shard" if after.micro_batches == 1 else "micro-batch"
+    given = f"{counted(lost, unit)} given to {counted(takers, 'host')}, " if left else ""
     depths = f"depth {before.depth:.3f} -> {after.depth:.3f} (bound {after.bound:.3f})"
     return f"{', '.join(events)}: {given}{moved} moved, {depths}"

@@ -13,7 +13,8 @@ from spare.planner.assignment import Assignment, Row, complete
 from spare.planner.min_cost import cover_at_least_cost
 from spare.planner.placement import Placement
 from spare.planner.schedule import members
-from spare.planner.wipe_out import WipeOut, named, uncovered
+from spare.planner.wipe_out import WipeOut, uncovered
+from spare.planner.words import counted, named
 
 
 @dataclass(frozen=True)
@@ -169,5 +170,5 @@ def _sentence(before: WholeSchedule, after: WholeSchedule, moved: int, phase: in
     joined = sorted(set(after.live) - set(before.live))
     events = [f"{named('group', left)} lost"] if left else []
     events += [f"{named('group', joined)} joined"] if joined else []
-    what = "the present order still covers all shards" if phase == 0 else f"{moved} shards moved"
+    what = "the present order still covers all shards" if phase == 0 else f"{counted(moved, 'shard')} moved"
     return f"{', '.join(events) or 'no group left or joined'}: {what}, S {before.depth} -> {after.depth}"

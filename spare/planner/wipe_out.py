@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from spare.planner.placement import Placement
-
-_NAMED = 8  # how many numbers a sentence lists before it says how many there are
+from spare.planner.words import named
 
 
 class WipeOut(Exception):
@@ -34,10 +33,3 @@ def uncovered(placement: Placement, live: Collection[int], shards: Iterable[int]
     hosts = placement.host_table
     looked_at = range(placement.groups) if shards is None else shards
     return tuple(sorted(i for i in looked_at if not any(h in live for h in hosts[i])))
-
-
-def named(noun: str, numbers: Sequence[int]) -> str:
-    """ "group 3", "groups 3, 7", or with more than eight "groups 0, 1, ... (12 in all)"."""
-    listed = ", ".join(str(number) for number in numbers[:_NAMED])
-    more = f", ... ({len(numbers)} in all)" if len(numbers) > _NAMED else ""
-    return f"{noun}{'' if len(numbers) == 1 else 's'} {listed}{more}"

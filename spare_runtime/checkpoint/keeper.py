@@ -11,6 +11,7 @@ import torch
 
 from spare.api import wire
 from spare.api.checkpoint import Manifest, Name, Shape, Terms, mismatch, refusal, tag_of
+from spare.planner.words import counted
 from spare_runtime.checkpoint import tensors
 from spare_runtime.checkpoint.folder import Folder
 from spare_runtime.checkpoint.writer import Failed, Saved, Writer
@@ -60,6 +61,8 @@ class Keeper:
         self._newest: Name | None = None
         """Written, or begun with: there is nothing to be gained by writing this one."""
         self._terms: Terms | None = None
+        self._failed: Failed | None = None
+        """What was told last of one that did not come about."""
 
     # --- the line ---------------------------------------------------------------------------------------------------
 
@@ -85,7 +88,9 @@ class Keeper:
         line = self._line
         assert line is not None
         if isinstance(what, Failed):
-            line.send(line.report(wire.Unsaved, step=what.name.step, error=what.error))
+            if what != self._failed:  # at the end it is tried again, and may fail as before
+                self._failed = what
+                line.send(line.report(wire.Unsaved, step=what.name.step, error=what.error))
             return
         fields = {"staged": what.staged, "seconds": what.seconds, "size": what.size}
         line.send(line.report(wire.Saved, name=str(what.name), **fields))
@@ -108,8 +113,8 @@ class Keeper:
         manifest = self._folder.verify(name, f"{part}/", self._progress)
         if manifest.ranks != self._ranks:
             raise CheckpointMismatch(
-                f"a group has {self._ranks} ranks, and checkpoint {name} was written by one of {manifest.ranks}: its "
-                "parts fit the same number only"
+                f"a group has {counted(self._ranks, 'rank')}, and checkpoint {name} was written by one of "
+                f"{manifest.ranks}: its parts fit the same number only"
             )
         if self._rank == 0 and (text := mismatch(manifest.model, shapes_of(training.model))) is not None:
             raise CheckpointMismatch(f"checkpoint {name} is of another model: {text}")

@@ -99,7 +99,7 @@ def test_a_missing_micro_batch_is_found() -> None:
     found = judge({"a": [enters(0, 1, 0b0011), commits(0, 1, 0b0011)], "b": [enters(0, 1, 0b0100)]})
 
     assert (found.lost, found.doubled, found.entries) == (1, 0, 3)
-    assert found.problems == ("step 0: 1 micro-batches missing, 0 more than once: {'a': '3', 'b': '4'}",)
+    assert found.problems == ("step 0: 1 micro-batch missing, 0 more than once: {'a': '3', 'b': '4'}",)
 
 
 def test_a_double_micro_batch_is_found() -> None:

@@ -286,7 +286,7 @@ class World:
             return None if set(self.vault.kept) <= self.vault.damaged else verdict
         if code == ExitCode.STALLED and "had not stopped" in verdict and self.asked:
             return None  # the grace was too short to stop in good order
-        late = code == ExitCode.STALLED and "were not ready after" in verdict
+        late = code == ExitCode.STALLED and "not ready after" in verdict
         if late and self.net.vanished and not self.rules.steps:
             return None  # a host that vanished while the job started, and nothing told of it: the start has a deadline
         if code == ExitCode.STALLED and "RendezvousTimeout" in verdict and not self.rules.steps and self.parted:

@@ -69,12 +69,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
     conditions = [condition("Degraded", "GroupLost", "group 3 lost"), condition("Running", "GroupLost", "group 3 lost")]
     status = {"conditions": conditions, "epoch": 2, "step": 41, "depth": 1.375, "hostsLeft": 2, "masked": 1}
     made.api.patch("sparejobs", NAMESPACE, "job", status=status)
-    schedule = reorder(healthy(place(4, 3, "Golomb"), 8), (0, 1, 2)).schedule
-    members = (Member(0, "u0", 1), Member(1, "u1", 1), Member(2, "s1", 2))  # whose place a spare has taken
-    plan = Plan(f"team/job/{uid}", 2, 2, members, 0, ("127.0.0.1:1",), schedule, "group 3 lost")
-    text = document(plan, Kept(masked=1, joining=(2,), checkpoints=(CHECKPOINT,)))
     meta = {"name": "job-plan", "namespace": NAMESPACE, "labels": {names.JOB_UID: uid}}
-    made.api.put("configmaps", {"metadata": meta, "data": {"plan.json": text}})
+    made.api.put("configmaps", {"metadata": meta, "data": {"plan.json": recorded(uid)}})
     for group in range(4):
         made.api.put("pods", pod(uid, group))
     for number, incarnation in enumerate(("s0", "s1")):
@@ -84,6 +80,14 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made.api.put("events", event("e3", "another", "GroupLost", "of another job", groups="1", at="02:00"))
     yield made
     made.close()
+
+
+def recorded(uid: str, **more: Any) -> str:
+    """The plan of that job without group 3, and what is kept beside it."""
+    schedule = reorder(healthy(place(4, 3, "Golomb"), 8), (0, 1, 2)).schedule
+    members = (Member(0, "u0", 1), Member(1, "u1", 1), Member(2, "s1", 2))  # whose place a spare has taken
+    plan = Plan(f"team/job/{uid}", 2, 2, members, 0, ("127.0.0.1:1",), schedule, "group 3 lost")
+    return document(plan, Kept(masked=1, joining=(2,), checkpoints=(CHECKPOINT,), **more))
 
 
 def condition(kind: str, reason: str, message: str, status: str = "True") -> Body:
@@ -143,6 +147,23 @@ def test_status_says_all_that_is_known_of_a_job(served: Served) -> None:
     text = served.spare("status", "job").output
     for part in ("Degraded", "step 41", "depth 1.38", "masked 1", CHECKPOINT, "job-s1-p0-s1", "no such image"):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("kept", "states"),
+    [
+        ({"past": ((1, ("u1",)),)}, ["active", "lost", "joining"]),
+        ({"restarting": (41, "wipe-out"), "past": ((1, ("u1",)),)}, ["starting", "lost", "starting"]),
+    ],
+)
+def test_who_waits_for_a_plan_does_not_train(served: Served, kept: dict[str, Any], states: list[str]) -> None:
+    """A member that was lost while minGroups lets nobody go on; all, while they are to begin again."""
+    uid = served.api.get("sparejobs", NAMESPACE, "job")["metadata"]["uid"]
+    served.api.patch("configmaps", NAMESPACE, "job-plan", data={"plan.json": recorded(uid, **kept)})
+
+    found = json.loads(served.spare("status", "job", "-o", "json").output)
+
+    assert [each["state"] for each in found["groups"]][:3] == states
 
 
 def test_status_of_a_job_that_nobody_has_taken_up(served: Served) -> None:
@@ -231,6 +252,7 @@ def test_drain_ends_with_the_job(served: Served) -> None:
         (["drain", "1"], "on a cluster the job is named: spare drain JOB GROUP"),
         (["drain", "job", "one"], "the group 'one' is no number from 0 on"),
         (["drain", "job", "1", "--no-replacement"], "--run and --no-replacement are for local runs"),
+        (["suspend", "job", "--wait", "nan"], "'nan' is no number from 0 to"),
         (["status", "nobody"], "no SPAReJob 'nobody' in namespace 'team'"),
         (["status", "job", "-n", "elsewhere"], "in namespace 'elsewhere'"),
         (["status", "job", "--context", "nowhere"], "nowhere"),
@@ -271,7 +293,7 @@ def test_suspend_and_resume_change_that_field_alone(served: Served) -> None:
     )
     early = served.spare("suspend", "job", "--wait", "0.1")
     assert early.exit_code == 1
-    assert "Suspended=True Suspended: ; Running=False Suspended: ; 6 pods are left" in early.output
+    assert "Suspended=True Suspended: ; Running=False Suspended: ; pods left: 6" in early.output
     for each in served.api.all("pods"):
         served.api.remove("pods", NAMESPACE, each["metadata"]["name"])
     waited = served.spare("suspend", "job", "--wait", "5")

@@ -63,8 +63,8 @@ def test_a_failed_job_shows_its_verdict() -> None:
         (ExitCode.INTERRUPTED, ExitCode.SIGTERM, (), ExitCode.SIGTERM),
         (ExitCode.INTERRUPTED, ExitCode.INTERRUPTED, (), ExitCode.INTERRUPTED),
         (ExitCode.COMPLETE, ExitCode.INTERRUPTED, (), ExitCode.COMPLETE),  # it came too late to change anything
-        (ExitCode.COMPLETE, None, ("step 3: 1 micro-batches missing",), ExitCode.INEXACT),
-        (ExitCode.WIPE_OUT, None, ("step 3: 1 micro-batches missing",), ExitCode.WIPE_OUT),
+        (ExitCode.COMPLETE, None, ("step 3: 1 micro-batch missing",), ExitCode.INEXACT),
+        (ExitCode.WIPE_OUT, None, ("step 3: 1 micro-batch missing",), ExitCode.WIPE_OUT),
     ],
 )
 def test_the_exit_code_tells_the_first_cause(

@@ -102,7 +102,7 @@ def test_whole_shards_are_explained_as_such(tmp_path: Path) -> None:
     job = job_file(tmp_path, groups=8, redundancy=3, scheduler="WholeShards")
 
     assert (
-        "1 shards given to 1 hosts, 0 moved, depth 1.000 -> 2.000"
+        "1 shard given to 1 host, 0 moved, depth 1.000 -> 2.000"
         in spare("plan", "--explain", job, "--lost", "3").output
     )
     assert json.loads(spare("plan", job, "--mtbf", "1h", "-o", "json").output)["job"]["micro_batches"] == 1

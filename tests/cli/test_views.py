@@ -170,12 +170,24 @@ def test_the_pace_falls_while_nothing_is_committed() -> None:
     """Steps per second over the last seconds, not since the beginning."""
     pace = Pace()
     for second in range(5):
-        pace.see(float(second), 10 * second)
+        pace.see(float(second), snapshot(step=10 * second))
 
     assert pace.at(4.0) == pytest.approx(10.0)
     assert pace.at(8.0) == pytest.approx(5.0)
-    pace.see(9.0, 3)
+    pace.see(9.0, snapshot(step=3))
     assert pace.at(9.0) == 0.0  # all began again: steps that were taken back are no negative speed
-    pace.see(10.0, 5)
+    pace.see(10.0, snapshot(step=5))
     assert pace.at(10.0) == pytest.approx(2.0)
     assert Pace().at(1.0) == 0.0
+
+
+@pytest.mark.parametrize(("before", "then"), [("pending", 400), ("waiting", 5)])
+def test_the_pace_counts_from_the_beginning_of_the_training(before: str, then: int) -> None:
+    """Neither the steps of the checkpoint that a job goes on from, nor the time in which its groups start, or wait."""
+    pace = Pace()
+    pace.see(0.0, snapshot(state=before, step=0 if before == "pending" else 5))
+    pace.see(5.0, snapshot(state="running", step=then))
+    assert pace.at(5.0) == 0.0
+
+    pace.see(6.0, snapshot(state="degraded", step=then + 2))
+    assert pace.at(6.0) == pytest.approx(2.0)

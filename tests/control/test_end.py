@@ -228,4 +228,4 @@ def test_a_phase_that_is_over_is_no_sign_of_a_step_more() -> None:
 
         drive.do(drive.alive(3, phase="reduce", step=10), Tick())
         assert drive.end is not None
-        assert "group 0 ended after 10 steps, while 3 are in step 10" in drive.end.verdict
+        assert "group 0 ended after 10 steps, while group 3 is in step 10" in drive.end.verdict

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spare.api import wire
+from spare.api.checkpoint import Name, tag_of
 from spare.api.reasons import EventReason
 from spare.control.action import Announce, CreateGroup, DeleteGroup, EndJob, LetGo, PushPlan, SendDrain
 from spare.control.plan import Plan
@@ -15,7 +16,7 @@ from spare.control.resume import resume
 from spare.control.signal import AgentGone, DrainGroup, Tick
 from spare.control.state import GroupState, JobState
 from spare.planner import check
-from tests.control.drive import CONFIG, Drive, started
+from tests.control.drive import CONFIG, JOB, Drive, started
 
 SETTLE = CONFIG.settle
 
@@ -74,6 +75,19 @@ def test_a_drained_group_counts_as_neither_masked_nor_failed() -> None:
     assert said(drive, EventReason.GROUP_LOST) == []
     assert drive.state.leavers == ()
     assert drive.all(DeleteGroup) == [DeleteGroup(1, "u1")]
+
+
+def test_what_a_leaver_has_saved_is_known() -> None:
+    """It was the writer, and let go while its last checkpoint was written."""
+    drive = running(checkpoint="/saved")
+    name = str(Name(1, 1, tag_of(JOB)))
+    ask(drive, 3)
+    assert drive.plan.groups == (0, 1, 2)
+
+    drive.do(drive.say(wire.Saved, 3, name=name, staged=0.1, seconds=1.0, size=10))
+
+    assert drive.state.checkpoints == (name,)
+    assert said(drive, EventReason.CHECKPOINTED) == [(3,)]
 
 
 def test_f36_its_replacement_starts_before_it_has_gone() -> None:
@@ -153,7 +167,7 @@ def test_a_joiner_that_still_loads_is_nobody_to_rely_on() -> None:
     ask(drive, 0)
     assert drive.plan.epoch == 3
     [leaving] = [a for a in drive.all(Announce) if a.reason == EventReason.LEAVING]
-    assert "stays that long if need be: 1 others have the training state, of 2 at least" in leaving.text
+    assert "stays that long if need be: 1 other has the training state, of 2 at least" in leaving.text
     drive.do(drive.committed(2, 3))
     after = drive.plan
     assert (after.epoch, after.groups) == (4, (1, 2))

@@ -379,7 +379,7 @@ def test_whole_shards_are_moved_where_the_job_says_so() -> None:
 
     drive.do(drive.exited(2, signal=9))
     assert drive.plan.schedule.depth == 2.0
-    assert "1 shards given to 1 hosts" in drive.plan.reason
+    assert "1 shard given to 1 host" in drive.plan.reason
     drive.do(AgentGone(1, "u1", "node lost"))
     assert drive.plan.schedule.depth == 2.0
     assert all(sorted(row) == [0, 0, 8] for row in drive.plan.schedule.counts)

@@ -13,7 +13,7 @@ from spare.control.action import Announce, CreateGroup, SendRenew
 from spare.control.decide import decide
 from spare.control.record import Kept, document
 from spare.control.resume import resume
-from spare.control.signal import AgentGone, DrainGroup, LinkDown, Tick
+from spare.control.signal import AgentGone, Allow, DrainGroup, LinkDown, Tick
 from spare.control.state import JobState
 from spare.coordinator.snapshot import snapshot_of
 from tests.control.drive import CONFIG, Drive, started
@@ -222,3 +222,17 @@ def test_a_checkpoint_that_is_told_of_again_is_no_second_one() -> None:
 
     assert [a.reason for a in drive.all(Announce)].count("Checkpointed") == 1
     assert drive.state.saved == at
+
+
+def test_the_limit_may_be_edited_at_any_time() -> None:
+    """The next wipe-out is judged by what it is then, down as well as up."""
+    for before, after, goes_on in ((0, 1, True), (3, 0, False)):
+        config = replace(CONFIG, on_wipe_out=OnWipeOut.RESTART, checkpoint="/saved", backoff_limit=before, replace=True)
+        drive = started(config)
+        drive.do(*(drive.running(g) for g in range(4)))
+        drive.do(*(drive.committed(g, 7, loss=0.5) for g in range(4)))
+        drive.do(Allow(after))
+        drive.do(drive.exited(0), drive.exited(1), drive.exited(2), after=0.25)
+
+        assert (job_state(drive) is JobState.WAITING) is goes_on
+        assert (drive.state.exit_code == ExitCode.WIPE_OUT) is not goes_on

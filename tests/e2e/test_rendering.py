@@ -69,7 +69,11 @@ def test_policies_for_jobs_are_asked_for_alike(overlay: str, tmp_path: Path) -> 
         rules = made[kind, "spare-operator"]["rules"]
         labels = "app.kubernetes.io/name=spare-operator,app.kubernetes.io/instance=spare"
         assert f"--network-policies={labels}" in args
-        rule = {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["get", "create"]}
+        rule = {
+            "apiGroups": ["networking.k8s.io"],
+            "resources": ["networkpolicies"],
+            "verbs": ["get", "create", "update"],
+        }
         assert rule in rules
     usual = chart("spare-system", *values[1:])
     assert not [r for r in usual[kind, "spare-operator"]["rules"] if "networkpolicies" in r["resources"]]

@@ -105,6 +105,32 @@ def test_only_a_job_s_own_pods_and_operators_may_connect_f58(tmp_path: Path) -> 
     run(main)
 
 
+def test_an_operator_of_another_port_is_let_in_beside_the_former(tmp_path: Path) -> None:
+    """After an upgrade that changes the agents' port or the release's name: pods that run keep their port."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+
+            def ingress() -> list[Any]:
+                (policy,) = bed.api.all("networkpolicies")
+                return list(policy["spec"]["ingress"])
+
+            first = bed.operator(operators=(("app", "spare"),), lease_namespace="system")
+            bed.api.put("sparejobs", job_body())
+            await bed.trains()
+            await bed.kill(first)
+            for _ in range(2):  # the second finds nothing to change
+                later = bed.operator(operators=(("app", "other"),), lease_namespace="system", agent_port=30000)
+                await bed.until(lambda: len(ingress()) == 3, "it may connect, too")
+                await bed.trains()
+                await bed.kill(later)
+
+            ports = [rule["ports"][0]["port"] for rule in ingress()[1:]]
+            assert ports == [names.AGENT_PORT, 30000]
+
+    run(main)
+
+
 def test_a_foreign_finalizer_stays_and_no_pod_is_made_behind_it_f41(tmp_path: Path) -> None:
     """F41: our status writes keep it; while it holds the deleted job nothing is made any more."""
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
+from prometheus_client import CollectorRegistry
 
-from spare_operator.metrics import Collector
+from spare.control.recovered import Recovered
+from spare.coordinator.meter import Meter
+from spare_operator.metrics import Collector, page
 from spare_operator.settings import Settings
 from spare_operator.web import Page
+from tests.control.drive import started
 
 
 def test_probes_of_both_families_are_answered() -> None:
@@ -31,3 +38,23 @@ def test_probes_of_both_families_are_answered() -> None:
             await page.close()
 
     asyncio.run(main())
+
+
+def test_the_wait_for_all_to_begin_again_is_no_detection() -> None:
+    """A wipe-out that was seen within a second, and a restart for which groups were waited for two minutes."""
+    moments = {"sign": 100.0, "given_up": 101.0, "decided": 221.0, "pushed": 221.25, "running": 223.25}
+    seen = Recovered((1, 2), 7, 3, committed=227.25, reason="wipe-out", **moments)
+    state = replace(started().state, recoveries=(seen,))
+    training = SimpleNamespace(coordinator=SimpleNamespace(state=state, meter=Meter()))
+    jobs: Any = SimpleNamespace(
+        running=[SimpleNamespace(key=SimpleNamespace(namespace="team", name="job"), training=training)]
+    )
+    registry = CollectorRegistry()
+    registry.register(Collector(lambda: True, lambda: jobs))
+
+    lines = page(registry).decode().splitlines()
+
+    sums = [line for line in lines if line.startswith("spare_job_regroup_seconds_sum")]
+    assert [(line.split('phase="')[1].split('"')[0], float(line.split()[-1])) for line in sums] == [
+        *(("detect", 1.0), ("restart", 120.0), ("plan", 0.25), ("regroup", 2.0), ("patch", 4.0), ("total", 127.25))
+    ]

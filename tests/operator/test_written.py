@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,27 @@ def test_a_template_that_was_edited_while_suspended_is_that_of_the_pods(tmp_path
     run(main)
 
 
+def test_a_list_that_is_older_than_what_a_watch_told_takes_nothing_back(tmp_path: Path) -> None:
+    """Its answer was under way while the job was suspended: it lets no pod come back."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            operator = bed.operator()
+            bed.api.put("sparejobs", job_body())
+            older = copy.deepcopy(bed.job())
+            bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"suspend": True}})
+            await bed.until(lambda: bed.condition("Suspended")[0] == "True", "it is suspended")
+            await asyncio.sleep(5.0)  # every watch has told all that it will
+            before = made(bed)
+            assert operator.jobs is not None
+            operator.jobs.see(older)
+            await asyncio.sleep(10.0)
+
+            assert made(bed) == before
+
+    run(main)
+
+
 def test_a_run_policy_that_is_changed_after_the_end_is_heeded(tmp_path: Path) -> None:
     """A job that would have stayed for ever gets a time to live, and its pods go before."""
 
@@ -198,6 +220,47 @@ def test_a_job_fails_for_one_reason(tmp_path: Path) -> None:
             assert len(bed.events("BackoffLimitExceeded")) == 1
 
     run(main)
+
+
+def test_a_limit_of_restarts_that_is_raised_while_the_job_runs_counts_f21(tmp_path: Path) -> None:
+    """Who sees that the last restart is used up need not wait for the end to allow more."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            spec: dict[str, Any] = {"onWipeOut": "Restart", "checkpoint": {"path": "/data"}, "redundancy": 1}
+            await training(bed, **spec, runPolicy={"backoffLimit": 0})
+            bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"backoffLimit": 1}})
+            await asyncio.sleep(5.0)
+            bed.agent(2).die("killed")
+            await bed.until(lambda: bool(bed.events("WipeOut")), "it begins again")
+
+            assert bed.job()["status"]["restarts"] == 1
+            assert "restart 1 of 1 at most" in bed.events("WipeOut")[-1]
+
+    run(main)
+
+
+def test_a_plan_that_may_not_be_written_is_told_of(tmp_path: Path) -> None:
+    """A right that somebody has taken away: survivors wait, and who looks at the job sees why. Once."""
+
+    async def main() -> None:
+        async with a_bed(tmp_path) as bed:
+            await training(bed)
+            bed.api.fail("PUT", "configmaps/job-plan", 403, "configmaps may not be updated", times=15)
+            bed.agent(2).die("killed")
+            await bed.until(lambda: bed.events("BackendFailed"), "it is told", 20.0)
+            assert bed.status()["epoch"] == 1
+            await bed.until(lambda: back(bed), "the group is back")
+
+            [told] = bed.events("BackendFailed")
+            assert "configmaps may not be updated; it is tried again" in told
+
+    run(main)
+
+
+def made(bed: Bed) -> int:
+    """Pods that were ever made."""
+    return sum(kind == "ADDED" and key[0] == "pods" for _, kind, key, _ in bed.api.log)
 
 
 def test_a_deadline_that_is_taken_back_is_none(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_one_loss_doubles_the_step() -> None:
     change = by_whole_shards(healthy_shards(place(8, 3), 4), lambda coarse: reorder(coarse, set(range(7))))
 
     assert change.depth == 2.0
-    assert change.reason == "group 7 lost: 1 shards given to 1 hosts, 0 moved, depth 1.000 -> 2.000 (bound 2.000)"
+    assert change.reason == "group 7 lost: 1 shard given to 1 host, 0 moved, depth 1.000 -> 2.000 (bound 2.000)"
     assert (change.lost, change.moved) == (4, 0)
 
 

@@ -80,7 +80,7 @@ def test_plans_in_mid_step_change_nothing_of_the_result(run: dict[str, Any]) -> 
         ("a_float", "a tensor of one number that depends on the parameters, not float"),
         ("several", "not one of the sizes [3]"),
         ("detached", "not one that was detached, or computed without gradients"),
-        ("again", "step 0 is not in flight; 1 steps are committed"),
+        ("again", "step 0 is not in flight; committed so far: 1"),
         ("second", "this process has had a session before, and a script opens one"),
     ],
 )

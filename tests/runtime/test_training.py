@@ -186,6 +186,47 @@ def test_a_state_of_other_optimizers_is_refused() -> None:
     one.load({key: value for key, value in one.state().items() if key != "kinds"})
 
 
+def step(t: Training) -> None:
+    """One whole step of this group alone."""
+    compute(t, 0, 1.0)
+    t.entering(1, unseen=True)
+    t.reduced = 1
+    t.commit(64, 0)
+
+
+def test_parameters_that_come_too_late_are_refused_by_name() -> None:
+    """Nobody sums their gradients: each group would step them by its own. Nothing is stepped."""
+    m = model()
+    t = training(m)
+    step(t)
+    m["late"] = nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
+    m["other"] = nn.Parameter(torch.zeros(1))
+    late = [m["late"], m["other"], nn.Parameter(torch.zeros(1))]
+    t._optimizers[0].add_param_group({"params": late})  # type: ignore[attr-defined]
+    before = m["one"].clone()
+
+    t.reduced = 1
+    with pytest.raises(SessionMisuse, match=r"after the session was entered: late, other, 1 that the model has not\."):
+        t.commit(64, 0)
+    assert m["one"].equal(before)
+    assert t.committed == 1
+
+
+def test_parameters_that_thaw_are_refused_and_those_that_are_stepped_later_are_not() -> None:
+    """A frozen one that an optimizer has had from the beginning; one that was summed, and not stepped, until now."""
+    m = model()
+    t = Training(m, [torch.optim.SGD([m["one"], m["still"]], lr=RATE)], None, Ledger(None, 0, "uid"), False)
+    step(t)
+    t._optimizers[0].add_param_group({"params": [m["two"]]})  # type: ignore[attr-defined]
+    step(t)
+    assert m["two"].eq(-RATE / 64).all()
+
+    m["still"].requires_grad_()
+    t.reduced = 1
+    with pytest.raises(SessionMisuse, match=r"entered: still\."):
+        t.commit(64, 0)
+
+
 def test_facts_say_what_the_group_has() -> None:
     """As they stand, with a checksum over all parameters."""
     t = training(model())

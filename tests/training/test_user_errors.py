@@ -19,7 +19,7 @@ from tests.training.runs import job_file, run
         pytest.param("1", "import", "flux_capacitor", marks=pytest.mark.slow),
         pytest.param("2", "end", "cannot save the model", marks=pytest.mark.slow),
         pytest.param("0", "exit", "code 3", marks=pytest.mark.slow),
-        pytest.param("1", "break", "group 1 ended after 1 steps", marks=pytest.mark.slow),
+        pytest.param("1", "break", "group 1 ended after 1 step,", marks=pytest.mark.slow),
     ],
 )
 def test_an_exception_ends_the_job_with_its_text(tmp_path: Path, groups: str, at: str, text: str) -> None:

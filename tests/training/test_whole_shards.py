@@ -19,4 +19,4 @@ def test_a_loss_doubles_the_step_and_loses_nothing(tmp_path: Path) -> None:
     check_survived(done, steps=40, masked=2)
     depths = [e["depth"] for e in done.events if e.get("type") == "progress" and e["depth"]]
     assert (depths[0], depths[-1]) == (1.0, 2.0), done.told()
-    assert "1 shards given to 1 hosts" in done.told()
+    assert "1 shard given to 1 host" in done.told()

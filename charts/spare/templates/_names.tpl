@@ -47,6 +47,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.jobNetworkPolicy.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies] # who may connect to the pods of each job
-  verbs: [get, create]
+  verbs: [get, create, update]
 {{- end }}
 {{- end }}

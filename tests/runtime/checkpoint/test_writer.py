@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -174,20 +175,42 @@ def test_who_waits_for_a_save_can_be_called_away_and_come_back(tmp_path: Path, m
     assert [str(name) for name in Folder(tmp_path).complete()] == [manifest(7).name]
 
 
-def test_a_save_that_is_not_done_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By who waits for it; one that is not this group's to write is as safe as it can make it."""
+def a_keeper(path: Path) -> tuple[Keeper, Any, list[Any]]:
+    """That of group 1, what it saves after three steps, and what it tells."""
     told: list[Any] = []
     env = read_environment(
-        {"SPARE_JOB": "j", "SPARE_GROUP": "1", "SPARE_UID": "u", "SPARE_TOKEN": "t"}
-        | {"SPARE_CHECKPOINT": str(tmp_path)}
+        {"SPARE_JOB": "j", "SPARE_GROUP": "1", "SPARE_UID": "u", "SPARE_TOKEN": "t"} | {"SPARE_CHECKPOINT": str(path)}
     )
     keeper, line = Keeper(env), SimpleNamespace(report=lambda kind, **what: (kind, what), send=told.append)
     keeper.attach(line)  # type: ignore[arg-type]
     keeper.agree(TERMS)
     model = torch.nn.Linear(2, 1)
-    training: Any = SimpleNamespace(whole=True, committed=3, anchor=(0, 0), model=model, state=a_state)
+    return keeper, SimpleNamespace(whole=True, committed=3, anchor=(0, 0), model=model, state=a_state), told
+
+
+def full(*_: Any) -> None:
+    """No room is left on the disk."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_save_that_is_not_done_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By who waits for it; one that is not this group's to write is as safe as it can make it."""
+    keeper, training, told = a_keeper(tmp_path)
     monkeypatch.setattr(tensors, "write", lambda *_: threading.Event().wait(60))
 
     assert not keeper.save_now(plan(writer=1), training, 0.05)
     assert told == [(wire.Unsaved, {"step": 3, "error": "it was not written within 0 s"})]
     assert keeper.save_now(plan(writer=0), SimpleNamespace(whole=False, committed=3), 0.05)  # type: ignore[arg-type]
+
+
+def test_a_save_that_fails_again_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the training it is tried twice, and more often where others fail meanwhile. A later one is news."""
+    keeper, training, told = a_keeper(tmp_path)
+    monkeypatch.setattr(tensors, "write", full)
+
+    for _ in range(3):
+        assert not keeper.save_now(plan(writer=1), training, 60.0)
+    training.committed = 4
+    assert not keeper.save_now(plan(writer=1), training, 60.0)
+
+    assert [(kind, what["step"]) for kind, what in told] == [(wire.Unsaved, 3), (wire.Unsaved, 4)]

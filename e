@@ -1,1 +1,0 @@
-spare: the output cannot be written: No space left on device
