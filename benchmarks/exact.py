@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import torch
@@ -26,6 +27,7 @@ from spare_runtime.exact import ExactBuffers
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "gpt"))
 import gpt
 
+T = TypeVar("T")
 MICROS = 32
 SIZES = {"0.1M": (64, 4, 2), "1M": (192, 6, 2), "10M": (512, 8, 3)}
 
@@ -37,7 +39,9 @@ def main(sizes: tuple[str, ...], repeats: int) -> None:
     """Measure both reductions side by side."""
     torch.set_num_threads(1)
     rows = []
-    click.echo(f"{'':>6} {'':>9} {'fwd+bwd':>9} {'add':>8} {'fill':>8} {'apply':>8}  bytes/parameter  error")
+    click.echo(
+        f"{'':>6} {'':>9} {'fwd+bwd':>9} {'add':>8} {'fill':>8} {'apply':>8} {'clear':>8}  bytes/parameter  error"
+    )
     for size in sizes or tuple(SIZES):
         gpt.WIDTH, gpt.HEADS, gpt.LAYERS = SIZES[size]
         gpt.DROPOUT = 0.0
@@ -47,7 +51,7 @@ def main(sizes: tuple[str, ...], repeats: int) -> None:
             r = rows[-1]
             click.echo(
                 f"{size:>6} {r['reduction']:>9} {r['backward_ms']:9.2f} {r['add_ms']:8.2f} {r['fill_ms']:8.2f} "
-                f"{r['apply_ms']:8.2f} {r['bytes']:16.1f}  {r['error']:.1e}"
+                f"{r['apply_ms']:8.2f} {r['clear_ms']:8.2f} {r['bytes']:16.1f}  {r['error']:.1e}"
             )
     for size in {r["size"]: None for r in rows}:
         plain, exact = (r for r in rows if r["size"] == size)
@@ -111,29 +115,51 @@ def measure(size: str, kind: type[Buffers], truth: Tensor, repeats: int) -> dict
     buffers = kind(model.parameters())
     buffers.expect(MICROS)
     count = sum(p.numel() for p in model.parameters())
-    held = sum(t.numel() * t.element_size() for t in tensors_of(buffers))
-    loss = backward(model, 0).detach()
+    steps = [step(model, buffers) for _ in range(repeats)]
+    buffers.add_loss(backward(model, 0).detach())
+    held = sum(t.numel() * t.element_size() for t in tensors_of(buffers, model))
     return {
         "size": size,
         "parameters": count,
         "reduction": buffers.reduction,
-        "backward_ms": timed(lambda: backward(model, 0), repeats),
-        "add_ms": timed(lambda: buffers.add_loss(loss), repeats),
-        "fill_ms": timed(lambda: buffers.fill(unseen=False), repeats),
-        "apply_ms": timed(lambda: buffers.apply(1 / MICROS), repeats),
+        **{f"{name}_ms": round(statistics.median(each[name] for each in steps), 4) for name in steps[0]},
         "bytes": round(held / count, 2),
         "error": float((one - truth).norm() / truth.norm()),
         "order": float((one - other).norm() / truth.norm()),
     }
 
 
-def tensors_of(buffers: Buffers) -> list[Tensor]:
-    """What the buffers hold, by storage."""
-    found = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in _all(vars(buffers).values())}
+def step(model: torch.nn.Module, buffers: Buffers) -> dict[str, float]:
+    """Processor milliseconds of each part of a step of one micro-batch."""
+    buffers.check_attached(empty=True)
+    found: dict[str, float] = {}
+    loss = timed(found, "backward", lambda: backward(model, 0)).detach()
+    timed(found, "add", lambda: buffers.add_loss(loss))
+    timed(found, "fill", lambda: buffers.fill(unseen=False))
+    with torch.no_grad():
+        timed(found, "apply", lambda: buffers.apply(1 / MICROS))
+    timed(found, "clear", buffers.clear)
+    return found
+
+
+def timed(found: dict[str, float], name: str, call: Callable[[], T]) -> T:
+    """Add what the call took to what was found."""
+    began = time.process_time()
+    came = call()
+    found[name] = 1000 * (time.process_time() - began)
+    return came
+
+
+def tensors_of(buffers: Buffers, model: torch.nn.Module) -> list[Tensor]:
+    """What buffers and gradients hold, by storage."""
+    everything = _all([*vars(buffers).values(), *(p.grad for p in model.parameters())])
+    found = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in everything}
     return [torch.empty(0, dtype=torch.uint8).set_(storage) for storage in found.values()]
 
 
 def _all(values: object) -> list[Tensor]:
+    if isinstance(values, torch.nn.Parameter):
+        return []
     if isinstance(values, Tensor):
         return [values]
     if isinstance(values, dict):
@@ -143,16 +169,6 @@ def _all(values: object) -> list[Tensor]:
     elif not hasattr(values, "__iter__") or isinstance(values, str):
         return []
     return [t for v in values for t in _all(v)]  # type: ignore[attr-defined]
-
-
-def timed(call: Callable[[], object], repeats: int) -> float:
-    """Median processor milliseconds."""
-    found = []
-    for _ in range(repeats):
-        began = time.process_time()
-        call()
-        found.append(1000 * (time.process_time() - began))
-    return round(statistics.median(found), 4)
 
 
 if __name__ == "__main__":

@@ -28,60 +28,62 @@ class Bucket:
     flat: int
     start: int
     stop: int
-    parameters: tuple[torch.nn.Parameter, ...]
+    places: range
+    """Of its parameters, among those of all flat buffers."""
 
 
-def cut(flats: Sequence[Flat], tail: int) -> list[Bucket]:
-    """The flat buffers in buckets, in the order in which they are sent; the elements behind the gradients of the flat
-    buffer number `tail` are in the last one."""
+def cut(flats: Sequence[Flat]) -> list[Bucket]:
+    """The flat buffers in buckets, in the order in which they are sent. What follows the gradients of a flat buffer is
+    in its last one."""
     buckets: list[Bucket] = []
-    for number in [*(i for i in range(len(flats)) if i != tail), tail]:
-        flat = flats[number]
-        size, start, offset, parameters = flat.local.element_size(), 0, 0, list[torch.nn.Parameter]()
-        for p, view in zip(flat.parameters, flat.views, strict=True):
-            if parameters and (offset + view.numel() - start) * size > (_CAP if buckets else _FIRST):
-                buckets.append(Bucket(number, start, offset, tuple(parameters)))
-                start, parameters = offset, []
+    place = 0
+    for number, flat in enumerate(flats):
+        size, start, offset, first = flat.buffer.element_size(), 0, 0, place
+        for view in flat.views:
+            if place > first and (offset + view.numel() - start) * size > (_CAP if buckets else _FIRST):
+                buckets.append(Bucket(number, start, offset, range(first, place)))
+                start, first = offset, place
             offset += view.numel()
-            parameters.append(p)
-        buckets.append(Bucket(number, start, flat.local.numel(), tuple(parameters)))
+            place += 1
+        buckets.append(Bucket(number, start, flat.buffer.numel(), range(first, place)))
     return buckets
 
 
-class Early:
-    """Watches one backward and says which buckets are complete, in order."""
+class Outposts:
+    """Says in the middle of a backward that some bucket may be complete.
 
-    def __init__(self, buckets: Sequence[Bucket], send: Callable[[int], None]) -> None:
-        """Begin to watch.
+    Hooks at every parameter would cost as much as DDP's whole machinery, so only the first backward that is watched has
+    them. It shows which parameter of each bucket comes last, and later ones have a hook at that one. Should backward
+    take another way one day, a bucket is found to be complete later than it could be.
+    """
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], buckets: Sequence[Bucket]) -> None:
+        """Nothing is watched yet.
 
         Args:
-            buckets: Without the last one.
-            send: Called with the number of each bucket as soon as it and those before it are complete.
+            parameters: Of all buckets.
+            buckets: Those that may be sent early, in their order.
         """
-        self.changed = False
-        """A gradient was added to after its bucket had been sent."""
-        self._left = [len(b.parameters) for b in buckets]
-        self._send, self._next = send, 0
-        self._seen: set[torch.nn.Parameter] = set()
+        self._bucket_of = {parameters[i]: number for number, b in enumerate(buckets) for i in b.places}
+        self._posts = list(self._bucket_of)
+        self._seen: list[torch.nn.Parameter] = []
+        self._learned = False
         self._handles: list[RemovableHandle] = []
-        for number, bucket in enumerate(buckets):
-            for p in bucket.parameters:
-                self._handles.append(p.register_post_accumulate_grad_hook(self._hook(number)))  # type: ignore[no-untyped-call]
 
-    def _hook(self, number: int) -> Callable[[Tensor], None]:
+    def begin(self, look: Callable[[], None]) -> None:
+        """Watch the next backward; `look` is called, on its thread, when a bucket may have become complete."""
+
         def accumulated(p: Tensor) -> None:
-            if p in self._seen:  # a graph that reaches a parameter twice; before its bucket is sent nothing is lost
-                self.changed |= number < self._next
-                return
-            self._seen.add(p)  # type: ignore[arg-type]
-            self._left[number] -= 1
-            while self._next < len(self._left) and self._left[self._next] == 0:
-                self._next += 1
-                self._send(self._next - 1)
+            if not self._learned:
+                self._seen.append(p)  # type: ignore[arg-type]
+            look()
 
-        return accumulated
+        self._handles = [p.register_post_accumulate_grad_hook(accumulated) for p in self._posts]  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
         """Stop watching."""
         while self._handles:
             self._handles.pop().remove()
+        if self._seen:
+            self._posts = list({self._bucket_of[p]: p for p in self._seen}.values())
+            self._seen, self._learned = [], True

@@ -24,7 +24,7 @@ from spare_runtime.errors import SessionMisuse
 from spare_runtime.exact_loss import ELEMENTS as LOSS
 from spare_runtime.exact_loss import add as add_to_loss
 from spare_runtime.exact_loss import total as total_loss
-from spare_runtime.places import by_kind, flat
+from spare_runtime.places import GradientPlaces, by_kind, flat
 
 _WIDTH = 4
 """Exponents that share a slot of the histogram, and so the granularity of the quantum."""
@@ -74,7 +74,7 @@ class _Tensor:
         return slot * _WIDTH + _WIDTH - 1 + _LOWEST[self.dtype]
 
 
-class ExactBuffers(Buffers):
+class ExactBuffers(GradientPlaces, Buffers):
     """L and W as 64-bit integers. Memory for a float32 parameter: 4 + 8 + 8 bytes."""
 
     reduction = "exact"
@@ -97,10 +97,10 @@ class ExactBuffers(Buffers):
             if device.type != "cpu":
                 raise SessionMisuse(f"reduction='exact' sums on the CPU only, and parameters are on {device}")
         flats = [flat(kind, ps) for kind, ps in kinds.items()]
-        each_slots = [(_HIGHEST[f.local.dtype] - _LOWEST[f.local.dtype]) // _WIDTH + 1 for f in flats]
+        each_slots = [(_HIGHEST[f.buffer.dtype] - _LOWEST[f.buffer.dtype]) // _WIDTH + 1 for f in flats]
         size = sum(f.size for f in flats)
         tail = 1 + LOSS + sum((slots + 2) * len(f.parameters) for f, slots in zip(flats, each_slots, strict=True))
-        self._local = torch.zeros(size + tail, dtype=torch.int64, device=flats[0].local.device)
+        self._local = torch.zeros(size + tail, dtype=torch.int64, device=flats[0].buffer.device)
         self._reduced = torch.zeros_like(self._local)
         self._size, self._loss, self._first = size, slice(size + 1, size + 1 + LOSS), size + 1 + LOSS
         self._tensors: list[_Tensor] = []
@@ -113,11 +113,13 @@ class ExactBuffers(Buffers):
                 name = (names or {}).get(id(p), f"parameter {len(self._tensors)}")
                 self._tensors.append(_Tensor(pieces, p.dtype, first, slots, at, place, name))
                 start, first = at.stop, first + slots + 2
-        self._work = {f.local.dtype: torch.empty(_CHUNK, dtype=_scaled_in(f.local.dtype)) for f in flats}
+        self._work = {f.buffer.dtype: torch.empty(_CHUNK, dtype=_scaled_in(f.buffer.dtype)) for f in flats}
         self._whole = torch.empty(_CHUNK, dtype=torch.int64)
         self._slots: list[int] = []
         self._bits = 0
         self._overflown: tuple[str, ...] | None = ()
+        self._open = False
+        """W was given away to a reduction, and not taken back: somebody may write into it still."""
         super().__init__(flats)
 
     def sums(self) -> list[Tensor]:
@@ -157,7 +159,7 @@ class ExactBuffers(Buffers):
         self._local.index_add_(0, torch.tensor(counted), torch.ones(len(counted), dtype=torch.int64))
         add_to_loss(self._local[self._loss], float(loss.detach().item()))
         for each in self._flats:
-            each.local.zero_()
+            each.buffer.zero_()
         self._note_versions()
 
     def _round(self, place: Tensor, local: Tensor, factor: float) -> tuple[Tensor, Tensor]:
@@ -176,7 +178,10 @@ class ExactBuffers(Buffers):
     def fill(self, unseen: bool, empty: bool = False) -> list[Tensor]:
         self._check_unchanged(empty)
         self._local[self._size] = int(unseen)
+        if self._open:
+            self._reduced = torch.empty_like(self._local)
         self._reduced.copy_(self._local)
+        self._open = True
         self._overflown = None
         return [self._reduced]
 
@@ -234,6 +239,7 @@ class ExactBuffers(Buffers):
             quantum = 1.0 / self._factor(t, slot)
             for (place, _), reduced in zip(t.pieces, torch.split(self._reduced[t.at], _CHUNK), strict=False):
                 place.copy_(reduced.to(torch.float64).mul_(quantum).mul_(scale))
+        self._open = False
         self.attach()
 
     def clear(self) -> None:

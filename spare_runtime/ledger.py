@@ -14,6 +14,9 @@ from pathlib import Path
 
 from spare_runtime.errors import LedgerUnwritable
 
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+"""Made once: two lines are written in every step."""
+
 
 class Ledger:
     """Ledger of one worker process; without a directory nothing is written."""
@@ -55,7 +58,7 @@ class Ledger:
         """
         if self._fd < 0:
             return
-        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        line = _ENCODE(entry).encode() + b"\n"
         try:
             written = os.write(self._fd, line)
             if written < len(line):

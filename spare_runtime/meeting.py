@@ -94,6 +94,9 @@ class Meeting:
         self._own_store, self._token, self._bind, self._column = own_store, token, bind, column
         self._clients: list[StoreClient] = []
         self._deadline, self._timeout = deadline, timeout
+        self._summing, self._passing = dist.AllreduceOptions(), dist.BarrierOptions()
+        self._summing.reduceOp = dist.ReduceOp.SUM
+        self._summing.timeout = self._passing.timeout = timedelta(seconds=timeout)
         self._introductions: Introductions | None = None
         self._inside = False
         self._store: Any = None
@@ -283,10 +286,7 @@ class Meeting:
 
     def _begin(self, tensor: Tensor) -> None:
         if self._unsent is None:
-            options = dist.AllreduceOptions()
-            options.reduceOp = dist.ReduceOp.SUM
-            options.timeout = timedelta(seconds=self._timeout)
-            self._work.append(self.group().allreduce([tensor], options))
+            self._work.append(self.group().allreduce([tensor], self._summing))
 
     def reduce(self, tensors: list[Tensor], entered: Callable[[], None]) -> None:
         """Sum the tensors over all members, in place, and those that were sent before; all members in the same order.
@@ -309,9 +309,7 @@ class Meeting:
         """Pass only when every member has come here. `entered` is called while it is under way."""
         group = self.group()
         with self._blocking("the commit barrier"):
-            options = dist.BarrierOptions()
-            options.timeout = timedelta(seconds=self._timeout)
-            work = group.barrier(options)
+            work = group.barrier(self._passing)
             entered()
             self._end(work)
 

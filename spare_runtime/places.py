@@ -1,7 +1,7 @@
-"""Where backward writes: each parameter's gradient is a place in one flat buffer per dtype and device.
+"""One flat buffer per dtype and device, with a place for each parameter's gradient in it.
 
-Of a distributed parameter (FSDP2, tensor parallelism) it is this rank's part that has a place. A reduction is one call
-then, and nobody can replace or bend a gradient unnoticed: that would be a lost micro-batch.
+Of a distributed parameter (FSDP2, tensor parallelism) it is this rank's part that has a place. A reduction is few calls
+then. `GradientPlaces` lets backward write into these places.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from spare_runtime.errors import SessionMisuse
 from spare_runtime.shards import like, local
+from spare_runtime.watch import BENT, REPLACED, ParameterWatch
 
 Kind = tuple[torch.dtype, torch.device]
 
@@ -23,16 +24,16 @@ class Flat:
     """All gradients of one dtype and device."""
 
     parameters: list[torch.nn.Parameter]
-    local: Tensor
-    """The buffer that `backward` adds to."""
+    buffer: Tensor
+    """Gradients, one behind the other."""
     views: list[Tensor]
-    """Of `local`, one for each parameter, in the shape of this rank's part of it."""
+    """Of `buffer`, one for each parameter, in the shape of this rank's part of it."""
     gradients: list[Tensor]
-    """What each parameter has as its gradient: its view, distributed as the parameter is."""
+    """What a parameter can have as its gradient: its view, distributed as the parameter is."""
     size: int
     """Elements that are gradients; more may follow."""
     version: int = 0
-    """Of `local`, after the last change that the session knows of."""
+    """Of `buffer`, after the last change that the session knows of."""
 
 
 def by_kind(parameters: Iterable[torch.nn.Parameter]) -> dict[Kind, list[torch.nn.Parameter]]:
@@ -52,26 +53,28 @@ def by_kind(parameters: Iterable[torch.nn.Parameter]) -> dict[Kind, list[torch.n
 
 def flat(kind: Kind, parameters: list[torch.nn.Parameter], tail: int = 0) -> Flat:
     """A buffer of zeros with a place for each of the parameters, and `tail` elements more."""
-    shapes = [local(p).shape for p in parameters]
-    size = sum(shape.numel() for shape in shapes)
+    size = sum(local(p).numel() for p in parameters)
     buffer = torch.zeros(size + tail, dtype=kind[0], device=kind[1])
-    views, offset = [], 0
-    for shape in shapes:
-        views.append(buffer[offset : offset + shape.numel()].view(shape))
-        offset += shape.numel()
+    views = views_of(buffer, parameters)
     gradients = [like(p, view) for p, view in zip(parameters, views, strict=True)]
     return Flat(parameters, buffer, views, gradients, size)
 
 
-class GradientPlaces:
-    """Parameters and the places of their gradients; sees that neither is touched in the middle of a step."""
+def views_of(buffer: Tensor, parameters: Iterable[torch.nn.Parameter]) -> list[Tensor]:
+    """The parameters' places in a buffer that begins with them, in the shapes of this rank's parts."""
+    views, offset = [], 0
+    for shape in (local(p).shape for p in parameters):
+        views.append(buffer[offset : offset + shape.numel()].view(shape))
+        offset += shape.numel()
+    return views
+
+
+class GradientPlaces(ParameterWatch):
+    """Parameters whose gradients are such places; sees that neither is touched in the middle of a step."""
 
     def __init__(self, flats: list[Flat]) -> None:
+        super().__init__(p for each in flats for p in each.parameters)
         self._flats = flats
-        parameters = [p for each in flats for p in each.parameters]
-        self._undivided = [p for p in parameters if local(p) is p]
-        self._divided = [p for p in parameters if local(p) is not p]
-        self.note_parameters()
         self.attach()
 
     def attach(self) -> None:
@@ -83,12 +86,13 @@ class GradientPlaces:
     def clear(self) -> None:
         """Empty the places, and whatever sums there are of them."""
         for each in self._flats:
-            each.local.zero_()
+            each.buffer.zero_()
         self._note_versions()
+        self.attach()
 
     def sums(self) -> list[Tensor]:
         """The tensors of L, which add up to those of another group."""
-        return [each.local for each in self._flats]
+        return [each.buffer for each in self._flats]
 
     def add_sums(self, others: Sequence[Tensor]) -> None:
         """Add another group's L to this one."""
@@ -111,42 +115,18 @@ class GradientPlaces:
             for p, gradient in zip(each.parameters, each.gradients, strict=True):
                 if p.grad is not gradient:
                     if not empty:
-                        raise SessionMisuse(
-                            "a parameter's .grad was replaced in the middle of a step (zero_grad()?): the session "
-                            "clears gradients itself, at each commit"
-                        )
+                        raise SessionMisuse(REPLACED)
                     self.clear()
-                    self.attach()
                     return
-
-    def note_parameters(self) -> None:
-        """The parameters are as they are to be while this step's gradients are computed."""
-        self._parameters_at = self._parameter_versions()
-
-    def _parameter_versions(self) -> list[int]:
-        return [p._version for p in self._undivided] + [local(p)._version for p in self._divided]
-
-    def _check_parameters(self, empty: bool) -> None:
-        if empty:
-            self.note_parameters()
-        elif self._parameters_at != self._parameter_versions():
-            raise SessionMisuse(
-                "parameters were changed in the middle of a step (optimizer.step()?): the session steps the optimizers "
-                "itself, at each commit, with the sum of all groups"
-            )
 
     def _check_unchanged(self, empty: bool) -> None:
         self._check_parameters(empty)
-        if all(each.local._version == each.version for each in self._flats):
+        if all(each.buffer._version == each.version for each in self._flats):
             return
-        if empty:
-            self.clear()
-        else:
-            raise SessionMisuse(
-                "gradients were changed in the middle of a step (zero_grad(set_to_none=False), clipping?): the session "
-                "clears them itself, at each commit, and calls `on_gradients` with the sum of all groups"
-            )
+        if not empty:
+            raise SessionMisuse(BENT)
+        self.clear()
 
     def _note_versions(self) -> None:
         for each in self._flats:
-            each.version = each.local._version
+            each.version = each.buffer._version

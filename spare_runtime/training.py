@@ -262,7 +262,6 @@ class Training:
         for optimizer in self._optimizers:
             optimizer.step()
         self.buffers.clear()
-        self.buffers.attach()
         proof = digest(self.model) if self._digests else None
         self._ledger.committed(self.committed, self.reduced, self._computed, self._again, proof, self.skipped)
         computed = self._computed.bit_count() + self._again

@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+import page
 import yaml
 
 GRID = {"0.1M": (1, 2, 8), "1M": (1, 2, 8), "10M": (1, 2, 8)}
-SECONDS = {"0.1M": 0.012, "1M": 0.045, "10M": 0.25}
+SECONDS = {"0.1M": 0.009, "1M": 0.03, "10M": 0.25}
 """About what a micro-batch takes, for choosing the number of steps."""
-GOAL = 1.02
+FEWEST = 5
+"""Steps of a block."""
+ACCOUNTS = (("0.1M", 1), ("0.1M", 8), ("1M", 1), ("10M", 1))
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,6 +36,8 @@ GOAL = 1.02
 @click.option("--pairs", default=10, show_default=True, type=click.IntRange(2))
 @click.option("--seconds", default=1.0, show_default=True, help="About how long a block is.")
 @click.option("--groups", default=4, show_default=True, type=click.IntRange(2))
+@click.option("--account/--no-account", default=True, show_default=True, help="Show where the time of some steps goes.")
+@click.option("--docs", type=click.Path(file_okay=False, path_type=Path), help="Write the page steady-state.md here.")
 def main(
     sizes: tuple[str, ...],
     micros: tuple[int, ...],
@@ -40,37 +45,34 @@ def main(
     pairs: int,
     seconds: float,
     groups: int,
+    account: bool,
+    docs: Path | None,
 ) -> None:
     """Measure steps without failures."""
-    rows = []
-    heads = {
-        "size": 6,
-        "m": 3,
-        "reduction": 9,
-        "plain ms": 9,
-        "ours ms": 9,
-        "ratio": 7,
-        "quartiles": 16,
-        "processor": 9,
-    }
-    click.echo(" ".join(f"{head:>{width}}" for head, width in heads.items()))
-    for size in sizes or tuple(GRID):
-        for m in micros or GRID[size]:
-            for reduction in reductions:
-                rows.append(measure(size, m, reduction, pairs, seconds, groups))
-                r = rows[-1]
-                click.echo(
-                    f"{size:>6} {m:>3} {reduction:>9} {r['plain_ms']:9.2f} {r['ours_ms']:9.2f} {r['ratio']:7.3f} "
-                    f"{r['quartiles'][0]:7.3f} to {r['quartiles'][1]:5.3f} {r['processor_ratio']:9.3f}"
-                )
-    click.echo(json.dumps({"benchmark": "steady", "groups": groups, "goal": GOAL, "rows": rows}))
+    rows, accounts = [], []
+    chosen = [(size, m) for size in sizes or tuple(GRID) for m in micros or GRID[size]]
+    click.echo(page.HEADS)
+    for size, m in chosen:
+        for reduction in reductions:
+            rows.append(measure(size, m, reduction, pairs, seconds, groups))
+            click.echo(page.line(rows[-1]))
+    for size, m in (each for each in ACCOUNTS if account and each in chosen):
+        accounts.append(measure(size, m, reductions[0], max(2, pairs // 3), seconds, groups, account=True))
+        click.echo(page.account(accounts[-1]))
+    found = {"benchmark": "steady", "groups": groups, "goal": page.GOAL, "rows": rows, "accounts": accounts}
+    if docs is not None:
+        page.write(found, docs)
+    click.echo(json.dumps(found))
 
 
-def measure(size: str, m: int, reduction: str, pairs: int, seconds: float, groups: int) -> dict[str, Any]:
+def measure(
+    size: str, m: int, reduction: str, pairs: int, seconds: float, groups: int, account: bool = False
+) -> dict[str, Any]:
     """One job."""
-    steps = max(3, round(seconds / (SECONDS[size] * m)))
+    steps = max(FEWEST, round(seconds / (SECONDS[size] * m)))
     with tempfile.TemporaryDirectory() as folder:
         env = {"SIZE": size, "BLOCKS": pairs, "STEPS": steps, "REDUCTION": reduction, "OUT": folder}
+        env["ACCOUNT"] = int(account)
         found = run_job(Path(folder), groups, m, {k: str(v) for k, v in env.items()})
     plain, ours = ([statistics.median(block["steps"]) for block in found[name]] for name in ("plain", "ours"))
     ratios = [b / a for a, b in zip(plain, ours, strict=True)]
@@ -88,6 +90,7 @@ def measure(size: str, m: int, reduction: str, pairs: int, seconds: float, group
         "processor_ratio": round(statistics.median(processor), 4),
         "pairs": pairs,
         "steps": steps,
+        "accounts": found["accounts"],
     }
 
 

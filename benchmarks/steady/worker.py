@@ -1,7 +1,8 @@
 """One group's process of the steady-state benchmark: blocks of steps under plain DDP and under a session, in turn.
 
-Both train the same model on the same data in the same process, so that whatever else the machine does hits both alike.
-Writes one JSON object: for each block the seconds of each step, and the processor seconds of a step, of all threads.
+Both train the same model on the same amount of data in the same process, so that whatever else the machine does hits
+both alike. Writes one JSON object: for each block the seconds of each step, and the processor seconds of a step, of all
+threads; with ACCOUNT, also what each phase of a step took (account.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "gpt"))
+import account
 import gpt
 
 from spare_runtime import Session
@@ -49,14 +51,16 @@ class Plain:
         self.model = torch.nn.parallel.DistributedDataParallel(model_of(size), gradient_as_bucket_view=True)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.first, self.count, self.number = group * micro_batches, micro_batches, 0
+        self.loss_of: Callable[..., torch.Tensor] = gpt.loss_of
+        self.backward: Callable[[torch.Tensor], None] = torch.Tensor.backward
 
     def step(self) -> None:
         """One step."""
         for i in range(self.count):
             last = i == self.count - 1
             with contextlib.nullcontext() if last else self.model.no_sync():
-                loss = gpt.loss_of(self.model, samples_of(self.number, self.first + i))
-                (loss / self.count).backward()
+                loss = self.loss_of(self.model, samples_of(self.number, self.first + i))
+                self.backward(loss / self.count)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.number += 1
@@ -73,7 +77,7 @@ def timed(step: Callable[[], object], count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """SIZE, BLOCKS, STEPS of a block, REDUCTION and OUT come from the environment."""
+    """SIZE, BLOCKS, STEPS of a block, REDUCTION, OUT and ACCOUNT (1 or 0) come from the environment."""
     env = os.environ
     torch.set_num_threads(1)
     size, blocks, count = env["SIZE"], int(env["BLOCKS"]), int(env["STEPS"])
@@ -81,24 +85,37 @@ def main() -> None:
     model = model_of(size)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     found: dict[str, list[dict[str, Any]]] = {"plain": [], "ours": []}
+    accounts = {name: account.Account() for name in found} if env["ACCOUNT"] == "1" else {}
     with Session(model, optimizer, micro_batch_size=gpt.BATCH, reduction=env["REDUCTION"]) as session:
         plain = Plain(size, group, session.groups, session.micro_batches, str(out / "store"))
+        loss_of, backward = gpt.loss_of, session.backward
+        if accounts:
+            account.of_plain(accounts["plain"], plain, gpt)
+            account.of_session(accounts["ours"], session, model, optimizer)
+            loss_of = accounts["ours"].timed(account.DATA, loss_of)
+            backward = accounts["ours"].timed(account.BACKWARD, backward)
         steps = session.steps(until=(blocks + 1) * count)
 
         def ours() -> None:
             for micro in next(steps):
                 number = micro.shard * session.micro_batches + micro.index
-                session.backward(gpt.loss_of(model, samples_of(micro.step, number)))
+                backward(loss_of(model, samples_of(micro.step, number)))
 
         for block in range(blocks + 1):  # the first of each is for warming up
             for name, step in (("plain", plain.step), ("ours", ours))[:: 1 if block % 2 else -1]:
                 dist.barrier()
+                if accounts and block:
+                    accounts[name].begin()
                 found[name].append(timed(step, count))
+                if accounts and block:
+                    accounts[name].end()
         for _ in steps:
             raise AssertionError("there must be no step left")
     if group == 0:
-        parameters = sum(p.numel() for p in model.parameters())
-        (out / "found.json").write_text(json.dumps({"parameters": parameters, **{k: v[1:] for k, v in found.items()}}))
+        told: dict[str, Any] = {name: each[1:] for name, each in found.items()}
+        told["parameters"] = sum(p.numel() for p in model.parameters())
+        told["accounts"] = {name: each.of_a_step(blocks * count, session.groups) for name, each in accounts.items()}
+        (out / "found.json").write_text(json.dumps(told))
     dist.destroy_process_group()
 
 

@@ -65,21 +65,22 @@ def test_the_sum_is_the_same_as_without() -> None:
 
 
 def test_what_was_sent_is_applied() -> None:
-    """Twice the sum, as two groups with the same gradients would have it; the next step begins from nothing."""
+    """Twice the sum, as two groups with the same gradients would have it; the next step begins from nothing, and sends
+    as much early."""
     m, sent = model(), list[Tensor]()
     buffers = GradientBuffers(m.parameters())
-    for _ in range(2):
+    for _ in range(3):
         sent.clear()
         buffers.arm(sent.append)
         micro(buffers, loss_of(m, 3), empty=True)
         buffers.disarm()
         mine = torch.cat([p.grad.reshape(-1) for p in m.parameters() if p.grad is not None])
+        assert len(sent) >= 3
         for tensor in [*sent, *buffers.fill(unseen=False)]:
             tensor.mul_(2)
         buffers.apply(1.0)
         assert torch.equal(torch.cat([p.grad.reshape(-1) for p in m.parameters() if p.grad is not None]), 2 * mine)
         buffers.clear()
-        buffers.attach()
 
 
 def test_a_parameter_without_gradient_holds_its_bucket_back() -> None:
@@ -182,3 +183,55 @@ def test_arming_again_forgets_what_was_sent() -> None:
     plain = GradientBuffers(other.parameters())
     twice(other, plain)
     assert torch.equal(torch.cat([*sent[count:], *rest]), torch.cat(plain.fill(unseen=True)))
+
+
+class Joined(nn.Module):
+    """Its matrices are used as one: backward gives them parts of one tensor as their gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.parts = nn.ParameterList(nn.Parameter(torch.randn(WIDTH, WIDTH)) for _ in range(LAYERS))
+        self.last = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mapped: Tensor = self.last((x @ torch.cat(list(self.parts)).T).view(-1, WIDTH))
+        return mapped
+
+
+@pytest.mark.parametrize("micros", [1, 2, 3])
+def test_gradients_that_share_memory_are_sent_as_any_other(micros: int) -> None:
+    """They are parts of L, each by itself, and each is added to after others of them have been sent."""
+    found = []
+    for armed in (True, False):
+        m, sent = Joined(), list[Tensor]()
+        buffers = GradientBuffers(m.parameters())
+        for i in range(micros):
+            if armed and i == micros - 1:
+                buffers.arm(sent.append)
+            micro(buffers, loss_of(m, i), empty=i == 0)
+        buffers.disarm()
+        early = [t.clone() for t in sent]
+        found.append(torch.cat([*early, *buffers.fill(unseen=True)]))
+        assert bool(early) is armed
+
+    assert torch.equal(*found)
+
+
+def test_a_backward_that_takes_another_way_sends_the_same() -> None:
+    """Hooks are where the first one ended each bucket; the second reaches the layers in another order."""
+    m, sent = model(), list[Tensor]()
+    buffers = GradientBuffers(m.parameters())
+    for order in (range(LAYERS), range(LAYERS - 1, -1, -1)):
+        layers = nn.Sequential(*(m[i] for i in order))
+        sent.clear()
+        buffers.arm(sent.append)
+        micro(buffers, loss_of(layers, 1), empty=True)
+        buffers.disarm()
+        got = torch.cat([*(t.clone() for t in sent), *buffers.fill(unseen=True)])
+        buffers.apply(1.0)
+        buffers.clear()
+        other = model()
+        plain = GradientBuffers(other.parameters())
+        micro(plain, loss_of(nn.Sequential(*(other[i] for i in order)), 1), empty=True)
+        assert torch.equal(got, torch.cat(plain.fill(unseen=True)))

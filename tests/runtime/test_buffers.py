@@ -40,7 +40,7 @@ def add(buffers: GradientBuffers, model: nn.ParameterDict, factor: float, empty:
 
 
 def test_micro_batches_add_up_in_place() -> None:
-    """All gradients of one dtype lie in one buffer; the frozen parameter has no place in any."""
+    """All gradients of one dtype are reduced in one buffer; the frozen parameter has no place in any."""
     model = mixed()
     buffers = GradientBuffers(model.parameters())
     add(buffers, model, 2.0, empty=True)
@@ -89,7 +89,97 @@ def test_apply_scales_what_was_reduced() -> None:
     assert all(gradient(model[name]).eq(0.5).all() for name in ("a", "b", "c"))
     assert buffers.loss() == 8.0
     buffers.clear()
-    assert all(gradient(model[name]).eq(0.0).all() for name in ("a", "b", "c"))
+    assert all(model[name].grad is None for name in ("a", "b", "c"))
+    add(buffers, model, 3.0, empty=True)
+    assert buffers.fill(unseen=False)[0].eq(3.0).all()
+
+
+@pytest.mark.parametrize("micro_batches", [3, 16])
+@pytest.mark.parametrize("counted", [16, 15, 3])
+def test_when_the_sum_is_divided_changes_no_bit(micro_batches: int, counted: int) -> None:
+    """Before the reduction where N * m is a power of two, behind it else: the gradients are the same."""
+    found = []
+    for expected in (None, micro_batches):
+        model = mixed()
+        buffers = GradientBuffers(model.parameters())
+        if expected is not None:
+            buffers.expect(expected)
+        for i in range(3):
+            add(buffers, model, 0.1 * (i + 1), empty=i == 0)
+        for tensor in buffers.fill(unseen=False):
+            tensor *= 3
+        assert buffers.loss() == pytest.approx(1.8)
+        buffers.apply(1 / counted)
+        found.append([gradient(model[name]) for name in ("a", "b", "c")])
+
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_half_precision_is_not_made_smaller_before_it_is_summed() -> None:
+    """What float16 could no longer hold would be lost: its smallest number, from each of 1,024 micro-batches."""
+    model = nn.ParameterDict({name: nn.Parameter(torch.zeros(3, dtype=torch.float16)) for name in ("a", "b", "c")})
+    buffers = GradientBuffers(model.parameters())
+    buffers.expect(1024)
+    for i in range(1024):
+        add(buffers, model, 2.0**-24, empty=i == 0)
+    buffers.fill(unseen=False)
+    buffers.apply(1 / 1024)
+
+    assert all(gradient(model[name]).eq(2.0**-24).all() for name in ("a", "b", "c"))
+
+
+def test_a_parameter_that_some_micro_batches_do_not_use_has_the_sum_of_the_others() -> None:
+    """Zero if none does, and not None: an optimizer treats it as in any other step."""
+    model = mixed()
+    buffers = GradientBuffers(model.parameters())
+    for value, used in enumerate(("ab", "b", "ab"), start=1):
+        buffers.check_attached(empty=value == 1)
+        loss = sum((model[name].float() * value).sum() for name in used)
+        assert isinstance(loss, Tensor)
+        loss.backward()  # type: ignore[no-untyped-call]
+        buffers.add_loss(loss)
+    buffers.fill(unseen=False)
+    buffers.apply(1.0)
+
+    assert [float(gradient(model[name]).max()) for name in ("a", "b", "c")] == [4.0, 6.0, 0.0]
+
+
+def test_sparse_gradients_are_summed_as_any_other() -> None:
+    """An embedding that asks for them gets the dense sum."""
+    model = nn.Embedding(5, 2, sparse=True)
+    buffers = GradientBuffers(model.parameters())
+    for i, row in enumerate((1, 3, 1)):
+        buffers.check_attached(empty=i == 0)
+        loss = model(torch.tensor([row])).sum()
+        loss.backward()
+        buffers.add_loss(loss)
+    buffers.fill(unseen=False)
+    buffers.apply(1.0)
+
+    [weight] = model.parameters()
+    assert gradient(weight)[:, 0].tolist() == [0.0, 2.0, 0.0, 1.0, 0.0]
+
+
+def test_another_groups_sum_is_added_to_ones_own() -> None:
+    """Also of a parameter that one of both has nothing of; the loss with it."""
+    sums = []
+    for used in ("ab", "bc"):
+        model = mixed()
+        buffers = GradientBuffers(model.parameters())
+        buffers.check_attached(empty=True)
+        loss = sum((model[name].float() * 2).sum() for name in used)
+        assert isinstance(loss, Tensor)
+        loss.backward()  # type: ignore[no-untyped-call]
+        buffers.add_loss(torch.tensor(3.0))
+        sums.append((model, buffers))
+    (model, one), (_, other) = sums
+    one.add_sums(other.sums())
+    add(one, model, 5.0, empty=False)
+    one.fill(unseen=False)
+
+    assert one.loss() == 11.0
+    one.apply(1.0)
+    assert [float(gradient(model[name]).max()) for name in ("a", "b", "c")] == [7.0, 9.0, 7.0]
 
 
 def test_a_model_in_half_precision_counts_losses_in_single() -> None:
@@ -177,7 +267,7 @@ def test_a_group_that_computes_nothing_may_clear_too(touch: Callable[[nn.Module]
     """It has no micro-batch in this step, and reduces zeros."""
     model = mixed()
     buffers = GradientBuffers(model.parameters())
-    gradient(model["a"]).fill_(7.0)
+    model["a"].grad = torch.full((2, 3), 7.0)
     touch(model)
 
     assert all(t.eq(0.0).all() for t in buffers.fill(unseen=False, empty=True))
