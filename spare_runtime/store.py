@@ -23,6 +23,10 @@ _BACKLOG = 1024
 _CHUNK = 1 << 16
 _MOST = 64 << 20
 """Longest request, bytes."""
+_GREETING = 4096
+"""The same of who has not shown the token yet."""
+_STRANGERS = 1024
+"""Guests that have not shown it yet; who comes beyond sends the oldest of them away. A member shows it at once."""
 
 
 def _older(key: str, job: str, before: int) -> bool:
@@ -57,7 +61,7 @@ class StoreServer:
         self._token = token
         self._lock = threading.Lock()
         self._data: dict[str, str] = {}
-        self._guests: set[_Guest] = set()
+        self._guests: dict[_Guest, None] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         threading.Thread(target=self._run, name="spare-store", daemon=True).start()
@@ -91,8 +95,11 @@ class StoreServer:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             guest = _Guest(connection)
-            self._guests.add(guest)
+            self._guests[guest] = None
             self._selector.register(connection, selectors.EVENT_READ, guest)
+            strangers = [g for g in self._guests if not g.welcome]
+            if len(strangers) > _STRANGERS:
+                self._part(strangers[0])
 
     def _read(self, guest: _Guest) -> None:
         try:
@@ -102,7 +109,7 @@ class StoreServer:
         except OSError:
             chunk = b""
         guest.incoming += chunk
-        if not chunk or len(guest.incoming) > _MOST:
+        if not chunk or len(guest.incoming) > (_MOST if guest.welcome else _GREETING):
             self._part(guest)
             return
         while (end := guest.incoming.find(b"\n")) >= 0:
@@ -110,13 +117,13 @@ class StoreServer:
             del guest.incoming[: end + 1]
             try:
                 self._answer(guest, json.loads(line))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 self._part(guest)  # it speaks something else
                 return
 
     def _part(self, guest: _Guest) -> None:
         if guest in self._guests:
-            self._guests.discard(guest)
+            del self._guests[guest]
             self._selector.unregister(guest.connection)
             guest.connection.close()
 

@@ -7,11 +7,10 @@ import secrets
 import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from spare.api import wire
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+from spare_runtime.agent.listening import Entrance, Serve
 
 
 class Doors:
@@ -33,8 +32,12 @@ class Doors:
         Raises:
             OSError: the address cannot be had.
         """
-        server = await asyncio.start_server(serve, bind, port, limit=wire.MAX_LINE, ssl=self._tls)
-        return wire.Address(*server.sockets[0].getsockname()[:2])
+        if self._tls is None:
+            server = await asyncio.start_server(serve, bind, port, limit=wire.MAX_LINE)
+            return wire.Address(*server.sockets[0].getsockname()[:2])
+        listener = socket.create_server((bind, port), family=socket.AF_INET6 if ":" in bind else socket.AF_INET)
+        self._entrance = Entrance(listener, serve, self._tls)
+        return wire.Address(*listener.getsockname()[:2])
 
     def signals(self, stop: Callable[[str], None], leave: Callable[[str], None]) -> None:
         """Let SIGINT call `stop`, and SIGTERM `leave`, with the reason.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import select
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -16,6 +19,7 @@ from spare.control.signal import LinkDown, Report, Signal
 from spare.coordinator.link import Events, Identity, Link
 from spare.coordinator.transport import Tcp, Tls, Transport
 from spare_operator.certificates import AGENT_NAME, Certificates, Pair, calling_context, issue
+from spare_runtime.agent.listening import WAITING
 from spare_runtime.config import BadEnvironment, read_environment
 from tests.runtime.agent.stage import Stage, acting, until
 from tests.runtime.plans import JOB, TOKEN, UID
@@ -103,6 +107,23 @@ def test_who_has_no_certificate_for_calling_gets_no_answer(agent: Stage, certifi
 
     assert not welcome(told)
     assert welcome(asyncio.run(call(agent, caller(certificates), welcome)))
+
+
+def test_handshakes_that_are_begun_and_left_use_up_nothing(agent: Stage, certificates: Certificates) -> None:
+    """Each holds memory, and a pod has little: the oldest are sent away, and the operator still gets in (F59)."""
+
+    def held(callers: list[socket.socket]) -> list[socket.socket]:
+        return [c for c in callers if not select.select([c], [], [], 0)[0]]
+
+    with contextlib.ExitStack() as stack:
+        callers = []
+        for _ in range(WAITING + 50):
+            callers.append(stack.enter_context(socket.create_connection((agent.address.host, agent.address.port))))
+            callers[-1].sendall(b"\x16\x03\x01")
+        until(lambda: len(held(callers)) <= WAITING, "the oldest are sent away")
+
+        assert held(callers)[-1] is callers[-1]
+        assert welcome(asyncio.run(call(agent, caller(certificates), welcome)))
 
 
 def test_an_agent_of_another_job_is_not_believed(agent: Stage) -> None:

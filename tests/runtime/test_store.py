@@ -99,3 +99,33 @@ def test_earlier_epochs_are_forgotten(server: StoreServer) -> None:
         server.forget("name/run", 2)
 
         assert [one.check([f"name/run/{epoch}/a"]) for epoch in (1, 2, 3, 10)] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    "said", [b"x" * 100_000, b"[" * 4000 + b"\n"], ids=["a long greeting", "one that is nested deeply"]
+)
+def test_a_stranger_is_heard_for_a_line_only(server: StoreServer, said: bytes) -> None:
+    """Who has not shown the token uses up no memory, and whatever it says, the others are served (F59)."""
+    with socket.create_connection((server.address.host, server.port)) as stranger:
+        stranger.settimeout(5.0)
+        with contextlib.suppress(ConnectionError):
+            stranger.sendall(said)
+            assert stranger.recv(1) == b""
+
+    with client(server) as one:
+        one.set("k", b"v")
+        assert one.get("k") == b"v"
+
+
+def test_strangers_that_say_nothing_are_few(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are sent away; who has shown the token stays."""
+    monkeypatch.setattr("spare_runtime.store._STRANGERS", 2)
+    with client(server) as one, contextlib.ExitStack() as stack:
+        strangers = [
+            stack.enter_context(socket.create_connection((server.address.host, server.port))) for _ in range(4)
+        ]
+        for stranger in strangers[:2]:
+            stranger.settimeout(5.0)
+            assert stranger.recv(1) == b""
+        one.set("k", b"v")
+        assert one.get("k") == b"v"
