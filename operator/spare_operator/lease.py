@@ -101,7 +101,7 @@ class Lease:
                     body["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
                     await self._cluster.replace(LEASES, body)
         except (ApiError, TimeoutError) as error:
-            logger.warning("the lease could not be released: %s", error or "no answer")
+            logger.warning("the lease could not be released: %s", str(error) or "no answer")
 
     async def _attempt(self) -> bool:
         """One try to take or renew it. Whatever goes wrong, the answer is: not now."""
@@ -110,7 +110,7 @@ class Lease:
             async with asyncio.timeout(self._timing.renew_within / 3):
                 got = await self._take(before)
         except (ApiError, TimeoutError) as error:
-            logger.warning("the lease could not be read or written: %s", error or "no answer in time")
+            logger.warning("the lease could not be read or written: %s", str(error) or "no answer in time")
             return False
         self.answered = True
         if got:

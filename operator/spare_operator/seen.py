@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spare.api import wire
+from spare.api.exit_codes import ExitCode
 from spare_operator import names
 from spare_operator.cluster import Body
 
@@ -63,13 +64,15 @@ class Seen:
 def exited(seen: Seen, job: str, procs: int) -> wire.Exited | None:
     """What the agent of an ended pod would have said; None where its exit code is not known.
 
+    None also where the agent itself was killed: the kubelet's word for it (OOMKilled) says more than the signal.
+
     Args:
         seen: the pod.
         job: as in all messages.
         procs: workers of a pod.
     """
     code = seen.exit_code
-    if seen.ended is None or code is None:
+    if seen.ended is None or code is None or code == ExitCode.SIGKILL:
         return None
     return wire.Exited(
         job=job,

@@ -175,6 +175,10 @@ def _completed(turn: Turn) -> None:
     _finish(turn)
 
 
+def _newest(state: State) -> str:
+    return "nor anything before" if state.saved is None else f"the newest checkpoint is {state.saved.name}"
+
+
 def _finish(turn: Turn) -> None:
     """Wait until every member's script has ended by itself, or can no longer be heard of; then the job is complete."""
     state = turn.state
@@ -194,6 +198,8 @@ def _finish(turn: Turn) -> None:
         text = f"complete: {done} on {on}, {counted(state.masked, 'loss')} masked"
         if state.plan.checkpoint and Name.parse(state.plan.checkpoint).step == state.step:
             text += f"; all of them were in checkpoint {state.plan.checkpoint} already, and nothing was left to do"
+        elif turn.config.checkpoint is not None and (state.saved is None or state.saved.step < state.step):
+            text += f"; its end could not be saved, {_newest(state)}"
         turn.end(ExitCode.COMPLETE, EventReason.COMPLETED, text)
 
 

@@ -34,7 +34,10 @@ from spare.control.signal import (
 from spare.control.state import Group, GroupState, Suspicion, UserError
 from spare.control.turn import Turn
 
-LAST_WORDS: Final = wire.Alive | wire.Exited | wire.Leave | wire.Refusal | wire.Saved | wire.Unsaved | wire.Unreadable
+_STEPS: Final = wire.Running | wire.Committed
+LAST_WORDS: Final = (
+    _STEPS | wire.Alive | wire.Exited | wire.Leave | wire.Refusal | wire.Saved | wire.Unsaved | wire.Unreadable
+)
 """What a group that is lost may still say: nothing to tell anybody."""
 
 

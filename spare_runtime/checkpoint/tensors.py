@@ -8,7 +8,9 @@ collectives would cross those of the training in the same process group. Tensors
 from __future__ import annotations
 
 import io
+import shutil
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,17 @@ def write(path: Path, tensors: dict[str, Tensor], plain: Tensor) -> None:
     try:
         dcp.save({**tensors, PLAIN: plain}, storage_writer=writer, planner=planner, no_dist=True)
     except (Exception, dcp.CheckpointException) as error:  # which derives from BaseException
-        raise _told(error, f"{path} cannot be written") from error
+        raise _told(error, f"{path} cannot be written{_short_of(path, [*tensors.values(), plain])}") from error
+
+
+def _short_of(path: Path, tensors: Iterable[Tensor]) -> str:
+    """Torch's own writer tells of a full disk as of a position in a file."""
+    size = sum(tensor.nbytes for tensor in tensors)
+    try:
+        free = shutil.disk_usage(path).free
+    except OSError:
+        return ""
+    return f" (on that disk {free} bytes are free, {size} are needed)" if free < size else ""
 
 
 def read(path: Path) -> Any:

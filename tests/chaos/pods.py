@@ -14,7 +14,8 @@ from spare.control.signal import AgentGone, AgentNotStarted, AgentUp
 from spare.coordinator.backend import Emit
 from spare_runtime.agent.agent import Agent
 from spare_runtime.agent.assembling import Assembling, Assembly
-from spare_runtime.agent.doors import Doors, Serve
+from spare_runtime.agent.doors import Doors
+from spare_runtime.agent.listening import Serve
 from spare_runtime.agent.worker import Worker
 from spare_runtime.config import Environment, read_environment
 from tests.chaos.core import Node

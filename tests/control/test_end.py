@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare.control.action import Announce, EndJob, SendFinish, SendStop
 from spare.control.signal import AgentGone, Interrupted, Tick
@@ -47,6 +48,24 @@ def test_a_job_that_has_nothing_left_to_do_says_so() -> None:
 
     assert drive.end is not None
     assert drive.end.verdict.endswith(f"all of them were in checkpoint {saved} already, and nothing was left to do")
+
+
+@pytest.mark.parametrize(
+    ("step", "newest"), [(None, "nor anything before"), (7, "the newest checkpoint is "), (10, "")]
+)
+def test_an_end_that_could_not_be_saved_is_told_in_the_verdict(step: int | None, newest: str) -> None:
+    """The training is complete, but who counts on its last checkpoint must know that there is none."""
+    drive = started(checkpoint="/saved")
+    if step is not None:
+        name = f"epoch-00000001-abcdef01/step-{step:010}"
+        drive.do(drive.say(wire.Saved, 0, name=name, staged=0.0, seconds=0.1, size=9))
+    drive.finish()
+    drive.do(*(drive.exited(g, code=0) for g in range(4)))
+
+    assert drive.end is not None
+    assert drive.end.code == ExitCode.COMPLETE
+    assert ("could not be saved" in drive.end.verdict) is bool(newest)
+    assert newest in drive.end.verdict
 
 
 def test_a_script_that_fails_after_the_finish_is_an_error() -> None:

@@ -108,6 +108,17 @@ def test_a_hello_of_a_new_incarnation_replaces_a_member_at_once() -> None:
     assert drive.state.masked == 1
 
 
+def test_what_a_lost_group_still_says_is_no_event() -> None:
+    """Its pod was deleted by force, and its processes go on for a moment: counted, and nobody is told (F54)."""
+    drive = started()
+    old = [drive.committed(2, 5), drive.running(2), drive.alive(2)]
+    drive.do(AgentGone(2, "u2", "pod deleted"))
+    drive.do(*old)
+
+    assert drive.state.refused == 3
+    assert [e for e in drive.all(Announce) if e.reason == "Refused"] == []
+
+
 def test_a_returning_old_incarnation_cannot_take_the_number_back() -> None:
     """Its hello is refused by name, once in the events, each time in the count."""
     drive = started()

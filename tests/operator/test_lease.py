@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from kubernetes_asyncio import client
 
 from spare_operator.cluster import Cluster
@@ -114,3 +115,20 @@ def test_a_deleted_lease_is_its_holder_s_to_make_again() -> None:
         assert other.term > holder.term
 
     leasing(test)
+
+
+def test_a_lease_that_nobody_answers_for_is_told_with_its_reason(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout has no text of its own."""
+
+    async def test(api: ApiServer, candidate: Callable[[str], Lease]) -> None:
+        async def silence(before: float) -> bool:
+            raise TimeoutError
+
+        lease = candidate("one")
+        monkeypatch.setattr(lease, "_take", silence)
+        assert not await lease._attempt()
+
+    leasing(test)
+    assert "the lease could not be read or written: no answer in time" in caplog.text

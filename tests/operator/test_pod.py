@@ -10,7 +10,7 @@ from spare.api.job import load_object
 from spare.api.rule import MAX_CHILD_NAME, MAX_JOB_NAME
 from spare_operator import names
 from spare_operator.pod import JobKey, Pods
-from spare_operator.seen import read_pod
+from spare_operator.seen import exited, read_pod
 from tests.operator.bed import job_body
 
 
@@ -71,3 +71,19 @@ def test_a_pod_s_status_is_read(status: Any, field: str, expected: str | None) -
 
     assert seen is not None
     assert getattr(seen, field) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "told"), [(137, "OOMKilled", False), (139, "Error", True), (1, "Error", True)]
+)
+def test_a_killed_agent_s_end_is_told_in_the_kubelet_s_words(code: int, reason: str, told: bool) -> None:
+    """That memory was short is to be seen, and not only that the kernel sent a signal."""
+    body = pods().manifest(1, 0, "abcdefghijkl")
+    body["metadata"]["uid"] = "p-1"
+    state = {"terminated": {"exitCode": code, "reason": reason}}
+    body["status"] = {"phase": "Failed", "containerStatuses": [{"name": "trainer", "state": state}]}
+    seen = read_pod(body, names.AGENT_PORT, 4)
+
+    assert seen is not None
+    assert seen.ended == f"{reason}, exit code {code}"
+    assert (exited(seen, "job", 1) is not None) is told

@@ -214,3 +214,12 @@ def test_a_save_that_fails_again_is_told_once(tmp_path: Path, monkeypatch: pytes
     assert not keeper.save_now(plan(writer=1), training, 60.0)
 
     assert [(kind, what["step"]) for kind, what in told] == [(wire.Unsaved, 3), (wire.Unsaved, 4)]
+
+
+def test_a_disk_without_room_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's writer tells of a position in a file that it did not expect."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=7))
+
+    with pytest.raises(OSError, match=r"cannot be written \(on that disk 7 bytes are free, 49 are needed\)"):
+        tensors.write(tmp_path / "file" / "below", {"a": torch.zeros(12)}, torch.zeros(1, dtype=torch.uint8))
