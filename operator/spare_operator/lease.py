@@ -167,9 +167,15 @@ class Lease:
             "leaseDurationSeconds": int(self._timing.duration),
             "renewTime": _now(),
             "acquireTime": old.get("acquireTime") if ours and old.get("acquireTime") else _now(),
-            # From 1 on: 0 is what agents have seen that nobody has attached to yet.
-            "leaseTransitions": number if ours and number else number + 1,
+            "leaseTransitions": max(number, self.term) if ours and max(number, self.term) > 0 else self._next(number),
         }
+
+    def _next(self, number: int) -> int:
+        """Of a new leadership: above all that agents have seen, though the Lease came out of a backup or was edited.
+
+        From 1 on: 0 is what agents have seen that nobody has attached to yet.
+        """
+        return max(number + 1, self.term + 1, int(self._wall() - _ORIGIN), 1)
 
 
 def _now() -> str:

@@ -117,6 +117,27 @@ def test_a_deleted_lease_is_its_holder_s_to_make_again() -> None:
     leasing(test)
 
 
+@pytest.mark.parametrize("number", [-5, 0, 7])
+@pytest.mark.parametrize("led", [True, False], ids=["while it is held", "while nobody holds it"])
+def test_the_number_grows_though_the_lease_was_edited(number: int, led: bool) -> None:
+    """By hand, or taken back out of a backup: else agents would refuse every operator from then on."""
+
+    async def test(api: ApiServer, candidate: Callable[[str], Lease]) -> None:
+        former, later = candidate("former"), candidate("later")
+        assert await former._attempt()
+        first = former.term
+        api.patch("leases", NAMESPACE, "lead", spec={"leaseTransitions": number})
+        assert not led or await former._attempt()
+        assert not led or former.term == first
+        await later._attempt()
+        await asyncio.sleep(60.0)
+        assert await later._attempt()
+
+        assert first < later.term < 2**31
+
+    leasing(test)
+
+
 def test_a_lease_that_nobody_answers_for_is_told_with_its_reason(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
