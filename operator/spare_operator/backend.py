@@ -110,7 +110,7 @@ class KubernetesBackend:
         if missing:
             after = self._groups_first if self._pods.spare(group) is not None else None
             pause = self._pace.pause(group, asyncio.get_running_loop().time())
-            starting = Starting(self._cluster, self._pods, group, chosen, missing, pause, after)
+            starting = Starting(self._cluster, self._pods, group, chosen, missing, pause, after, not self._begun)
             self._starting[group] = starting
             self._spawn(self._start(starting))
 

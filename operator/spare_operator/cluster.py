@@ -130,9 +130,13 @@ class Cluster:
         items: list[Body] = (await self._call("GET", kind.path(namespace), query=query))["items"]
         return items
 
-    async def create(self, kind: Kind, namespace: str, body: Body) -> Body:
-        """A new object. Raises Exists, Refused, Invalid; NotFound if its namespace is gone."""
-        return await self._call("POST", kind.path(namespace), body)
+    async def create(self, kind: Kind, namespace: str, body: Body, *, strict: bool = False) -> Body:
+        """A new object. Raises Exists, Refused, Invalid; NotFound if its namespace is gone.
+
+        `strict`: fields that the API server does not know are Invalid; else it drops them without a word.
+        """
+        query = {"fieldValidation": "Strict"} if strict else None
+        return await self._call("POST", kind.path(namespace), body, query)
 
     async def replace(self, kind: Kind, body: Body, sub: str = "") -> Body:
         """The object as a whole (or that part of it), if it is still at the resourceVersion that `body` has.
@@ -216,7 +220,7 @@ class Cluster:
         except TimeoutError:
             return ApiError(0, "", f"{method} {path}: no answer within {CALL_TIMEOUT:g} s"), 0.0
         except (aiohttp.ClientError, OSError) as failure:
-            return ApiError(0, "", f"{method} {path}: {failure or type(failure).__name__}"), 0.0
+            return ApiError(0, "", f"{method} {path}: {str(failure) or type(failure).__name__}"), 0.0
         if response.status < 300:
             try:
                 answer: Body = json.loads(text)

@@ -161,7 +161,9 @@ class Job:
     async def _suspended(self, record: Record) -> None:
         """No pods, until somebody takes it back."""
         await remove_pods(self._around.cluster, self.key)
-        text = "runPolicy.suspend is set: there are no pods"
+        spec, text = self._spec(), "runPolicy.suspend is set: there are no pods"
+        if isinstance(spec, Spec) and spec.checkpoint.path is None:
+            text += "; nothing is saved without spec.checkpoint.path, so it begins with step 0"
         await record.write_status(self._said(ConditionType.SUSPENDED, EventReason.SUSPENDED, text))
         while not self._going and isinstance(spec := self._spec(), Spec) and spec.run_policy.suspend:
             await self._change()

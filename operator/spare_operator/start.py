@@ -58,8 +58,13 @@ class Starting:
         missing: Sequence[int],
         pause: float = 0.0,
         after: Callable[[], bool] | None = None,
+        strict: bool = False,
     ) -> None:
-        """`pause`: seconds before the first pod is made. `after`: whether something else is to be made before."""
+        """`pause`: seconds before the first pod is made. `after`: whether something else is to be made before.
+
+        `strict`: a template with a misspelt field is refused. Only before a job has begun: one that trains goes on.
+        """
+        self._strict = strict
         self._pause, self._after = pause, after
         self._cluster, self._pods = cluster, pods
         self.group, self.incarnation = group, incarnation
@@ -125,7 +130,7 @@ class Starting:
     async def _made(self, manifest: Body, pod: int) -> Body | AgentNotStarted:
         """Create it; that it exists is an answer that was lost, or somebody else's pod. Raises as `Cluster.create`."""
         try:
-            return await self._cluster.create(PODS, self._pods.job.namespace, manifest)
+            return await self._cluster.create(PODS, self._pods.job.namespace, manifest, strict=self._strict)
         except Exists as exists:
             name = manifest["metadata"]["name"]
             try:

@@ -16,6 +16,7 @@ NAME: Final = f"{PLURAL}.{GROUP}"
 
 _COLUMNS: Final = (
     ("State", "string", '.status.conditions[?(@.status=="True")].type', 0, "The first condition that is true."),
+    ("Reason", "string", '.status.conditions[?(@.type=="Running")].reason', 0, "Why it runs, or does not."),
     ("Groups", "integer", ".status.groups.active", 0, "Groups that train."),
     ("Desired", "integer", ".spec.groups", 1, "Groups asked for."),
     ("Depth", "number", ".status.depth", 0, "A step takes this many times a healthy one."),

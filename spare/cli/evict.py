@@ -32,7 +32,7 @@ async def evict(place: Place, group: int, grace: float | None) -> int:
     """Evict the pods of a group and say what comes of it, until it has left (0) or was lost instead (1).
 
     Raises:
-        click.UsageError: there is no such group, or it has no pods.
+        click.UsageError: there is no such group, it has no pods, or the job does not train.
         click.ClickException: nothing was heard of it in time.
         ApiError: an eviction was refused, by the user's rights or a disruption budget.
     """
@@ -40,6 +40,10 @@ async def evict(place: Place, group: int, grace: float | None) -> int:
     uid, count = job["metadata"]["uid"], job["spec"]["groups"]
     if not 0 <= group < count:
         raise click.UsageError(f"group {group}: the job has the groups 0 to {count - 1}")
+    status = Status.model_validate(job.get("status") or {})
+    if not _trains(status):
+        said = next((f"{each.reason}: {each.message}" for each in status.conditions), "nobody has taken it up yet")
+        raise click.UsageError(f"{place.job} does not train ({said}): only a group that trains can leave")
     pods = [
         pod for pod in await place.cluster.list(PODS, place.namespace, await _labels(place, uid, group)) if _runs(pod)
     ]
@@ -51,6 +55,12 @@ async def evict(place: Place, group: int, grace: float | None) -> int:
         click.echo(f"pod {pod['metadata']['name']} is evicted")
     longest = max(float(pod["spec"].get("terminationGracePeriodSeconds") or 30) for pod in pods)
     return await _follow(place, uid, group, before, LEAST + (longest if grace is None else grace))
+
+
+def _trains(status: Status) -> bool:
+    """Whether its groups can be asked to leave: they train, or have trained and wait for others."""
+    waits = any(each.reason == EventReason.BELOW_MIN_GROUPS for each in status.conditions)
+    return status.state in (ConditionType.RUNNING, ConditionType.DEGRADED) or (waits and not status.final)
 
 
 async def _labels(place: Place, uid: str, group: int) -> dict[str, str]:

@@ -22,6 +22,9 @@ EVENTS = 8
 """So many of the newest are shown with the status."""
 LOOK = 2.0
 """Seconds between two looks for new events."""
+UNBOUNDED = 1000
+NARROW = 100
+"""Below so many columns there are no bars, so that names keep their room."""
 STATES = {"Running": "green", "Complete": "green", "Degraded": "yellow", "Failed": "red"}
 
 
@@ -35,7 +38,7 @@ def status(job: str, output: str, access: Access) -> None:
     async def work(place: Place) -> int:
         found = await look(place)
         if output == "text":
-            show(found, Console(), datetime.now(UTC))
+            show(found, _console(), datetime.now(UTC))
         else:
             plain = found.plain()
             click.echo(json.dumps(plain) if output == "json" else yaml.safe_dump(_lists(plain), sort_keys=False))
@@ -75,6 +78,12 @@ async def look(place: Place) -> JobReport:
     return report(job, await place.plan(uid), await place.pods(uid), await place.events(uid))
 
 
+def _console() -> Console:
+    """What is piped or kept in a file has no edge: nothing is cut or wrapped there."""
+    console = Console()
+    return console if console.is_terminal else Console(width=UNBOUNDED)
+
+
 def show(job: JobReport, console: Console, now: datetime) -> None:
     """Print a job for people. `now` is UTC."""
     head = Text(f"{job.name}  ", style="bold")
@@ -91,7 +100,7 @@ def show(job: JobReport, console: Console, now: datetime) -> None:
         console.print(f"checkpoint {job.checkpoint}{age}", highlight=False, soft_wrap=True)
     limits = "  ".join(f"{name} {value}" for name, value in job.effective["detection"].items())
     console.print(f"redundancy {job.effective['redundancy']}  {limits}", style="dim", highlight=False, soft_wrap=True)
-    console.print(_groups(job.groups))
+    console.print(_groups(job.groups, bar=0 if console.width < NARROW else BAR))
     if job.spares:
         console.print(f"spares: {' '.join(job.spares)}", highlight=False, soft_wrap=True)
     for event in job.events[-EVENTS:]:
@@ -100,17 +109,17 @@ def show(job: JobReport, console: Console, now: datetime) -> None:
         console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def _groups(groups: tuple[GroupReport, ...]) -> Table:
+def _groups(groups: tuple[GroupReport, ...], bar: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("group", "state", "stack", "load", "pods", "nodes", ""):
-        table.add_column(heading, justify="right" if heading == "group" else "left", no_wrap=heading == "pods")
+        table.add_column(heading, justify="right" if heading == "group" else "left", no_wrap=heading != "")
     most = max((each.load for each in groups), default=0)
     for each in groups:
-        bar = f"{'█' * round(BAR * each.load / most):<{BAR}} {each.load}" if most else ""
+        load = f"{'█' * round(bar * each.load / most):<{bar}} {each.load}".strip() if most else ""
         remark = Text(each.remark, style="red" if each.state == "lost" else "yellow")
         state = Text(each.state, style=COLOURS.get(each.state, ""))
         stack, pods, nodes = " ".join(map(str, each.stack)), "\n".join(each.pods), "\n".join(each.nodes)
-        table.add_row(str(each.group), state, stack, bar, pods, nodes, remark)
+        table.add_row(str(each.group), state, stack, load, pods, nodes, remark)
     return table
 
 

@@ -53,7 +53,13 @@ async def _set(place: Place, value: bool, wait: float | None) -> int:
             break
         except Conflict:
             continue  # the operator writes its status all the time
-    click.echo(f"{place.job} is to {'stop after its step' if value else 'go on'}")
+    suspended = status.state is ConditionType.SUSPENDED
+    if suspended == value and (suspended or _trains(status)):
+        click.echo(f"{place.job} is {status.state} already")
+    else:
+        click.echo(f"{place.job} is to {'stop after its step' if value else 'go on'}")
+    if value and not (body["spec"].get("checkpoint") or {}).get("path"):
+        click.echo("it has no spec.checkpoint.path: nothing is saved, and it begins with step 0 when resumed", err=True)
     return 0 if wait is None else await _until(place, value, wait)
 
 

@@ -35,7 +35,7 @@ async def insist(
             await attempt()
         except OSError as error:
             if tries == 1:
-                say(f"{what}: {error or type(error).__name__}; it is tried again")
+                say(f"{what}: {str(error) or type(error).__name__}; it is tried again")
             if hopeless():
                 return False
         else:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from spare.api.exit_codes import ExitCode
 from spare.cli.main import main
+from spare.cli.report import GroupReport, report
+from spare.cli.status import show
 from spare.control.plan import Member, Plan
 from spare.control.record import Kept, document
 from spare.planner import healthy, place, reorder
@@ -147,6 +153,22 @@ def test_status_says_all_that_is_known_of_a_job(served: Served) -> None:
     text = served.spare("status", "job").output
     for part in ("Degraded", "step 41", "depth 1.38", "masked 1", CHECKPOINT, "job-s1-p0-s1", "no such image"):
         assert part in text
+    assert "…" not in text
+
+
+def test_in_a_narrow_window_names_are_whole_and_bars_go(served: Served) -> None:
+    """Eighty columns: what somebody will copy is not cut; piped, a group is one line."""
+    remark, pods = "exited with code 0", ("integers-small-g0-p0-k28nw",)
+    group = GroupReport(0, "done", (1, 3, 0), 4, pods, ("spare-worker2",), remark)
+    found = replace(report(served.api.get("sparejobs", NAMESPACE, "job"), None, (), ()), groups=(group,))
+    narrow, wide = (Console(width=width, record=True, file=io.StringIO()) for width in (80, 1000))
+    for console in (narrow, wide):
+        show(found, console, datetime.now(UTC))
+
+    assert "integers-small-g0-p0-k28nw  spare-worker2" in narrow.export_text()
+    (line,) = (line for line in wide.export_text().splitlines() if "k28nw" in line)
+    assert "█" in line
+    assert line.split()[-4:] == ["exited", "with", "code", "0"]
 
 
 @pytest.mark.parametrize(
@@ -230,6 +252,21 @@ def test_drain_evicts_the_group_s_pods_and_says_what_came_of_it(served: Served, 
     assert [call.path for call in served.api.writes()] == [f"/api/v1/namespaces/{NAMESPACE}/pods/job-g1-p0-u1/eviction"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "status", "reason"), [("Running", "False", "PodCreated"), ("Suspended", "True", "Suspended"), ("", "", "")]
+)
+def test_nobody_is_evicted_of_a_job_that_does_not_train(served: Served, kind: str, status: str, reason: str) -> None:
+    """Its pods would start anew for nothing, and nothing would ever be heard of the group."""
+    conditions = [condition(kind, reason, "0 of 4 groups", status)] if kind else []
+    served.api.patch("sparejobs", NAMESPACE, "job", status={"conditions": conditions})
+    result = served.spare("drain", "job", "1")
+
+    assert result.exit_code == ExitCode.USAGE
+    said = f"{reason}: 0 of 4 groups" if kind else "nobody has taken it up yet"
+    assert f"job does not train ({said}): only a group that trains can leave" in result.output
+    assert not served.api.writes()
+
+
 def test_drain_ends_with_the_job(served: Served) -> None:
     """The job completes before the group has left: nothing more will be heard of it."""
 
@@ -278,8 +315,11 @@ def test_a_disruption_budget_is_told(served: Served) -> None:
 
 def test_suspend_and_resume_change_that_field_alone(served: Served) -> None:
     """The rest of the run policy stays; twice is once; a write of the operator in between is no error."""
+    assert served.spare("resume", "job").output.splitlines() == ["job is Degraded already"]
     served.api.fail("PUT", "/sparejobs/job$", 409, "the object has been modified")
-    assert served.spare("suspend", "job").exit_code == 0
+    first = served.spare("suspend", "job")
+    assert (first.exit_code, first.output.splitlines()[0]) == (0, "job is to stop after its step")
+    assert "no spec.checkpoint.path: nothing is saved, and it begins with step 0 when resumed" in first.output
     assert served.spare("suspend", "job").exit_code == 0
     policy = served.api.get("sparejobs", NAMESPACE, "job")["spec"]["runPolicy"]
     assert policy == {"backoffLimit": 2, "suspend": True}
@@ -292,7 +332,7 @@ def test_suspend_and_resume_change_that_field_alone(served: Served) -> None:
         },
     )
     early = served.spare("suspend", "job", "--wait", "0.1")
-    assert early.exit_code == 1
+    assert (early.exit_code, early.output.splitlines()[0]) == (1, "job is Suspended already")
     assert "Suspended=True Suspended: ; Running=False Suspended: ; pods left: 6" in early.output
     for each in served.api.all("pods"):
         served.api.remove("pods", NAMESPACE, each["metadata"]["name"])

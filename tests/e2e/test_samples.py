@@ -57,8 +57,8 @@ def test_the_smallest_job_loses_a_group_and_proves_that_nothing_was_lost(namespa
     survivors = {pod["metadata"]["uid"] for pod in namespace.all("pod")} & before
     assert len(survivors) == 3, f"{killed} was killed; {told(namespace, 'integers-small')}"
     columns = namespace.kubectl("get", "spj", "integers-small").split()
-    assert columns[:8] == ["NAME", "STATE", "GROUPS", "DEPTH", "STEP", "EPOCH", "RESTARTS", "AGE"]
-    assert columns[9] == "Complete"
+    assert columns[:9] == ["NAME", "STATE", "REASON", "GROUPS", "DEPTH", "STEP", "EPOCH", "RESTARTS", "AGE"]
+    assert columns[10:12] == ["Complete", "Completed"]
 
 
 def test_a_loss_on_a_cluster_is_masked_as_on_one_machine(namespace: Namespace, images: Images) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -164,3 +166,36 @@ def test_images_run_without_rights_and_say_what_they_are(name: str) -> None:
     assert "\nUSER 65532:65532\n" in text
     for label in ("title", "description", "licenses", "version", "revision"):
         assert f"org.opencontainers.image.{label}=" in text
+
+
+def test_a_pytorch_with_cuda_is_refused_before_an_image_is_built(tmp_path: Path) -> None:
+    """What was downloaded is not kept either: the next call, told of another folder, would build the same."""
+    for name in ("pyproject.toml", "constraints.txt", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "images", tmp_path / "images")
+    python, docker = tmp_path / ".venv" / "bin" / "python", tmp_path / "docker"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        "#!/bin/bash\n"
+        'case "$*" in\n'
+        '  *"pip download"*) while [[ $1 != --dest ]]; do shift; done; touch "$2/$WHEEL" ;;\n'
+        "  *hatchling*) ;;\n"
+        f'  *) exec {sys.executable} "$@" ;;\n'
+        "esac\n"
+    )
+    docker.write_text(f'#!/bin/bash\necho "$1" >>{tmp_path}/called\n[[ $1 != image ]] || echo 800000000\n')
+    for program in (python, docker):
+        program.chmod(0o755)
+
+    def build(wheel: str, folder: str) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": os.environ["PATH"], "DOCKER": str(docker), "WHEEL": wheel, "PIP_FIND_LINKS": folder}
+        command = [str(tmp_path / "images" / "build"), "trainer"]
+        return subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+
+    refused = build("nvidia_cublas-1-py3-none-any.whl", "")
+    assert refused.returncode == 1
+    assert "PIP_FIND_LINKS" in refused.stderr
+    assert not (tmp_path / "called").exists()
+    assert build("torch-2+cpu-py3-none-any.whl", "/wheels").returncode == 0
+    assert "downloading" not in build("unused.whl", "/wheels").stderr
+    assert "downloading" in build("torch-2+cpu-py3-none-any.whl", "/others").stderr

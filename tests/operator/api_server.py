@@ -228,6 +228,8 @@ class ApiServer:
             return 201, _status(201, "")
         if method == "POST" and not sub:
             assert body is not None
+            if query.get("fieldValidation") == "Strict" and "nodeSelecter" in body["spec"]:
+                return 400, _status(400, 'strict decoding error: unknown field "spec.nodeSelecter"')
             return self._create(plural, namespace, copy.deepcopy(body))
         if key not in self.objects:
             return 404, _status(404, f'{plural} "{name}" not found')

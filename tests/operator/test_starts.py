@@ -155,6 +155,24 @@ def test_a_pod_that_goes_before_it_runs_takes_its_siblings_along() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_misspelt_field_of_the_template_is_told_before_a_job_begins(begun: bool) -> None:
+    """The API server would drop it without a word, and pods would go where they must not; who trains goes on."""
+    container = {"name": "trainer", "image": "i", "command": ["python", "t.py"]}
+    template = {"spec": {"containers": [container], "nodeSelecter": {"gpu": "yes"}}}
+
+    async def main() -> None:
+        async with a_scene(podsPerGroup=1, template=template) as scene:
+            backend = await scene.backend({1: "former"} if begun else None)
+            await backend.create(0)
+            await scene.until(lambda: scene.pods() or backend.held, "it is made, or is not")
+            assert bool(scene.pods()) == begun
+            assert begun or 'unknown field "spec.nodeSelecter"' in backend.held[0, 0][1]
+            await backend.close()
+
+    run(main)
+
+
 def test_a_queue_that_waits_for_an_old_pod_is_told_of() -> None:
     """The pod of a dead node stays Terminating: with Kueue's label a group is held by it, and says so."""
     container = {"name": "trainer", "image": "i", "command": ["python", "t.py"]}
