@@ -162,6 +162,7 @@ class GradientBuffers(Buffers):
         self._views = [view for each in self._flats for view in each.views]
         self._gradients = [each.buffer[: each.size] for each in self._flats]
         self._unseen, self._losses = self._flats[-1].buffer[self._flats[-1].size :]
+        self._places = [pair for each in self._flats for pair in zip(each.parameters, each.gradients, strict=True)]
         self._factors = [1.0] * len(self._flats)
 
     # --- L ----------------------------------------------------------------------------------------------------------
@@ -294,10 +295,10 @@ class GradientBuffers(Buffers):
 
     def apply(self, scale: float) -> None:
         """As declared: W is what the parameters have as their gradients then, and L is let go of."""
-        for each, gradients, factor in zip(self._flats, self._gradients, self._factors, strict=True):
+        for gradients, factor in zip(self._gradients, self._factors, strict=True):
             if scale != factor:
                 gradients.mul_(scale / factor)
-            for p, gradient in zip(each.parameters, each.gradients, strict=True):
-                p.grad = gradient
+        for p, gradient in self._places:
+            p.grad = gradient
         self._local.forget()
         self._open = False

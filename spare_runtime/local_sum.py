@@ -27,6 +27,7 @@ class LocalSum(ParameterWatch):
         super().__init__(parameters)
         self._parameters = list(parameters)
         self._none: Gradients = [None] * len(self._parameters)
+        self._unchanged = [0] * len(self._parameters)
         self.clear()
 
     def clear(self) -> None:
@@ -39,7 +40,7 @@ class LocalSum(ParameterWatch):
         """Nothing is held; what the parameters have as their gradients is no part of L."""
         self.held = self._none
         """What is in L."""
-        self._versions = self._count(self.held)
+        self._versions = self._unchanged
 
     def note(self) -> None:
         """What the parameters have as their gradients now is L."""
@@ -61,7 +62,7 @@ class LocalSum(ParameterWatch):
     def check_attached(self, empty: bool) -> None:
         """As `Buffers.check_attached`."""
         self.check_unchanged(empty)
-        if any(p.grad is not g for p, g in zip(self._parameters, self.held, strict=True)):
+        if any(map(is_not, [p.grad for p in self._parameters], self.held)):
             if not empty:
                 raise SessionMisuse(REPLACED)
             self.clear()
@@ -69,7 +70,7 @@ class LocalSum(ParameterWatch):
     def check_unchanged(self, empty: bool) -> None:
         """See that nobody changed parameters or gradients since the last micro-batch. Raises SessionMisuse."""
         self._check_parameters(empty)
-        if self._versions != self._count(self.held):
+        if self.held is not self._none and self._versions != self._count(self.held):
             if not empty:
                 raise SessionMisuse(BENT)
             self.clear()

@@ -124,9 +124,10 @@ class Member(Regrouping):
         if came != DONE:
             return 0, 0, 0
         training = self.training
-        loss = training.buffers.loss() if self.env.ranks > 1 else 0.0
-        loss /= self.micro_batches - training.skipped.bit_count()
         seen, misfit = training.all_have_seen(), bool(training.must_begin_again())
+        if self.env.ranks == 1:
+            return seen, misfit, 0  # there is nobody to tell
+        loss = training.buffers.loss() / (self.micro_batches - training.skipped.bit_count())
         return seen, misfit, *struct.unpack("=q", struct.pack("=d", loss))
 
     def _take(self, said: Said) -> bool:

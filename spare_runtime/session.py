@@ -322,10 +322,10 @@ class Session:
             yield self._micro(step, bit)
 
     def _micro(self, step: int, bit: int) -> Micro:
-        size = self._micro_batch_size or 1
-        begun, used = self._member.training.anchor
-        first = used + ((step - begun) * self._member.micro_batches + bit) * size
-        shard, index = divmod(bit, self.micro_batches)
+        member, size = self._member, self._micro_batch_size or 1
+        begun, used = member.training.anchor
+        first = used + ((step - begun) * member.micro_batches + bit) * size
+        shard, index = divmod(bit, member.plan.micro_batches)
         return Micro(step, shard, index, range(first, first + size))
 
     def _micros(self, number: int) -> Iterator[Micro]:

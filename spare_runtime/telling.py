@@ -7,29 +7,34 @@ from collections.abc import Callable
 from spare.api import wire
 from spare_runtime.line import Line
 
-_EVERY = 0.05
-"""Seconds between two reports of commits."""
+_EVERY, _MOST = 0.05, 0.25
+"""Seconds between two reports of commits: at first, and in the long run."""
+_SHARE = 1 / 40
+"""Of the time since the epoch began, how long the next report waits, within these bounds."""
 
 
 class Commits:
     """Reports commits: the first one of each epoch, which ends a recovery, and the others as often as people can read.
 
-    Each report costs agent and coordinator more than a small step does. Heartbeats tell the step in between, and the
-    last one is told by who is done.
+    Each report costs agent and coordinator more than a small step does, so where nothing has changed for long they
+    become rare. Heartbeats tell the step in between, and the last one is told by who is done.
     """
 
     def __init__(self, line: Line, clock: Callable[[], float]) -> None:
         self._line, self._clock = line, clock
-        self._epoch, self._at, self._computed, self._seconds = -1, 0.0, 0, 0.0
+        self._epoch, self._began, self._next = -1, 0.0, 0.0
+        self._computed, self._seconds = 0, 0.0
 
     def tell(self, step: int, loss: float | None, computed: int, seconds: float) -> None:
         """The group has committed a step, after computing `computed` micro-batches for it in so many seconds."""
         now, epoch = self._clock(), self._line.epoch
         self._computed += computed
         self._seconds += seconds
-        if epoch == self._epoch and now - self._at < _EVERY:
+        if epoch != self._epoch:
+            self._epoch, self._began = epoch, now
+        elif now < self._next:
             return
-        self._epoch, self._at = epoch, now
+        self._next = now + min(max(_EVERY, _SHARE * (now - self._began)), _MOST)
         what = {"computed": self._computed, "seconds": self._seconds}
         self._line.send(self._line.report(wire.Committed, step=step, loss=loss, **what))
         self._computed, self._seconds = 0, 0.0

@@ -15,6 +15,10 @@ from spare.api import wire
 from spare_runtime.agent.lifeline import die_with
 from spare_runtime.hand import Page
 
+ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
+"""Let glibc keep memory that is freed: the gradients that a commit lets go of are wanted by the next backward, and to
+take their pages from the kernel again costs up to a tenth of a step. The second is the most that glibc allows: larger
+blocks come from the kernel each time. What the job or the image sets for itself stands."""
 TAIL_LINES = 40
 TAIL_CHARACTERS = 4000
 
@@ -67,7 +71,7 @@ class Worker:
         try:
             self.process = await asyncio.create_subprocess_exec(
                 *command,
-                env=dict(env),
+                env={**ALLOCATOR, **env},
                 stdin=asyncio.subprocess.DEVNULL,
                 stderr=writer,
                 start_new_session=True,

@@ -205,6 +205,21 @@ def test_the_agent_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout.strip() == b"[]"
 
 
+def environment_of(pid: int) -> dict[str, str]:
+    """As the process was started with it."""
+    pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if pair)
+
+
+def test_a_worker_keeps_the_memory_that_it_frees_unless_told_otherwise(tmp_path: Path) -> None:
+    """By glibc's own variables; what the job file sets stands."""
+    with acting(tmp_path, "silent", MALLOC_TRIM_THRESHOLD_="5000") as stage:
+        env = environment_of(stage.worker())
+
+    assert env["MALLOC_TRIM_THRESHOLD_"] == "5000"
+    assert env["MALLOC_MMAP_THRESHOLD_"] == str(32 << 20)
+
+
 def test_a_worker_is_started_again_on_demand(tmp_path: Path) -> None:
     """All groups go back to a checkpoint: the worker and its children are new, the agent and its line stay. Its end is
     not told, its hello is; the plan of before is forgotten, and an order that comes twice is obeyed once."""
