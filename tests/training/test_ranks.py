@@ -159,8 +159,9 @@ def test_two_ranks_hand_on_what_they_hold(tmp_path: Path, more: dict[str, Any]) 
 
 @pytest.mark.slow
 def test_two_ranks_that_wait_for_a_slow_group_hand_on_what_they_hold(tmp_path: Path) -> None:
-    """Both are in their reductions, all work done, when their grace ends."""
-    done = hands_on(tmp_path, env={"STEPS": "2", "MICRO_SECONDS": "0.05", "SLOW": "0,1,2,1.5"})
+    """Both are in their reductions, all work done, when their grace ends; the agent of one of them was asked."""
+    env = {"STEPS": "2", "MICRO_SECONDS": "0.05", "SLOW": "0,1,2,1.5"}
+    done = hands_on(tmp_path, env=env, podsPerGroup=2, procPerPod=1)
 
     check_handed_on(done)
     assert done.told().count("8 micro-batches of group 1 are taken over") == 2, done.told()
