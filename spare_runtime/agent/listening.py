@@ -70,9 +70,11 @@ class Entrance:
                 continue
             task = loop.create_task(self._shake_hands(connection))
             self._waiting[task] = None
-            task.add_done_callback(self._waiting.pop)
+            task.add_done_callback(lambda done: self._waiting.pop(done, None))
             if len(self._waiting) > WAITING:
-                next(iter(self._waiting)).cancel()
+                oldest = next(iter(self._waiting))
+                del self._waiting[oldest]  # at once: its end takes some turns, and others come meanwhile
+                oldest.cancel()
             await asyncio.sleep(0)  # a queue of callers must not keep the others' turn
 
     async def _shake_hands(self, connection: socket.socket) -> None:

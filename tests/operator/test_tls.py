@@ -117,7 +117,7 @@ def test_handshakes_that_are_begun_and_left_use_up_nothing(agent: Stage, certifi
 
     with contextlib.ExitStack() as stack:
         callers = []
-        for _ in range(WAITING + 50):
+        for _ in range(4 * WAITING):
             callers.append(stack.enter_context(socket.create_connection((agent.address.host, agent.address.port))))
             callers[-1].sendall(b"\x16\x03\x01")
         until(lambda: len(held(callers)) <= WAITING, "the oldest are sent away")
