@@ -17,8 +17,9 @@ from spare_runtime.hand import Page
 
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 """Let glibc keep memory that is freed: the gradients that a commit lets go of are wanted by the next backward, and to
-take their pages from the kernel again costs up to a tenth of a step. The second is the most that glibc allows: larger
-blocks come from the kernel each time. What the job or the image sets for itself stands."""
+take their pages from the kernel again costs some 5 % of a step (docs/decisions/0014-steady-state.md). The second is
+the most that glibc allows: larger blocks come from the kernel each time. What the job or the image sets for itself
+stands."""
 TAIL_LINES = 40
 TAIL_CHARACTERS = 4000
 
