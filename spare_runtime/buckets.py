@@ -78,7 +78,7 @@ class Outposts:
                 self._seen.append(p)  # type: ignore[arg-type]
             look()
 
-        self._handles = [p.register_post_accumulate_grad_hook(accumulated) for p in self._posts]  # type: ignore[no-untyped-call]
+        self._handles = [p.register_post_accumulate_grad_hook(accumulated) for p in self._posts if p.requires_grad]  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
         """Stop watching."""

@@ -90,7 +90,8 @@ class Buffers:
 
     @abstractmethod
     def apply(self, scale: float) -> None:
-        """Give every parameter the reduced gradient, times `scale`, as its gradient. To be followed by `clear`."""
+        """Give every parameter the reduced gradient, times `scale`, as its gradient; one that was frozen has none. To
+        be followed by `clear`."""
 
     def arm(self, send: Callable[[Tensor], None]) -> None:
         """The next backward is this group's last of the step: parts of W may be sent while it runs. To be ended by
@@ -299,6 +300,6 @@ class GradientBuffers(Buffers):
             if scale != factor:
                 gradients.mul_(scale / factor)
         for p, gradient in self._places:
-            p.grad = gradient
+            p.grad = gradient if p.requires_grad else None
         self._local.forget()
         self._open = False

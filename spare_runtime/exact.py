@@ -241,6 +241,8 @@ class ExactBuffers(GradientPlaces, Buffers):
                 place.copy_(reduced.to(torch.float64).mul_(quantum).mul_(scale))
         self._open = False
         self.attach()
+        for p in (p for each in self._flats for p in each.parameters if not p.requires_grad):
+            p.grad = None
 
     def clear(self) -> None:
         self._local.zero_()

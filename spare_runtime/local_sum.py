@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spare_runtime.errors import SessionMisuse
 from spare_runtime.shards import like, local
-from spare_runtime.watch import BENT, REPLACED, ParameterWatch
+from spare_runtime.watch import BENT, REPLACED, ParameterWatch, refuse_strays
 
 Gradients = list[Tensor | None]
 """One for each parameter; None is a gradient of zero."""
@@ -40,6 +40,8 @@ class LocalSum(ParameterWatch):
         """Nothing is held; what the parameters have as their gradients is no part of L."""
         self.held = self._none
         """What is in L."""
+        self._new = False
+        """Some of that were handed over by autograd since it was last seen that they do not overlap."""
         self._versions = self._unchanged
 
     def note(self) -> None:
@@ -47,12 +49,34 @@ class LocalSum(ParameterWatch):
         found: Gradients = [p.grad for p in self._parameters]
         if any(map(is_not, found, self.held)):
             found = [g if g is None or g.layout is torch.strided else self._dense(i, g) for i, g in enumerate(found)]
+            self._new = True
         self.held, self._versions = found, self._count(found)
 
     def _dense(self, place: int, sparse: Tensor) -> Tensor:
         """Of an embedding with `sparse=True`, say: what all sum together is not."""
         dense = self._parameters[place].grad = sparse.to_dense()
         return dense
+
+    def _part(self) -> None:
+        """Before anything is added to L, see that no gradient lies where another does: of `a.view(-1) + b.view(-1)`
+        both parameters get views of one tensor, and what were added to one would be added to both."""
+        parts = [(i, local(g) if self._divided else g) for i, g in enumerate(self.held) if g is not None]
+        inside, end = list[int](), 0
+        for start, size, i in sorted((part.data_ptr(), part.nbytes, i) for i, part in parts):
+            if start < end:
+                inside.append(i)
+            end = max(end, start + size)
+        self._copy(inside)
+        self._new = False
+
+    def _copy(self, places: list[int]) -> None:
+        """Give these gradients memory of their own."""
+        for i in places:
+            gradient = self.held[i]
+            assert gradient is not None
+            self._parameters[i].grad = gradient.clone()
+        if places:
+            self.note()
 
     def _count(self, gradients: Gradients) -> list[int]:
         if self._divided:
@@ -65,7 +89,10 @@ class LocalSum(ParameterWatch):
         if any(map(is_not, [p.grad for p in self._parameters], self.held)):
             if not empty:
                 raise SessionMisuse(REPLACED)
+            refuse_strays(p.grad for p in self._parameters)
             self.clear()
+        if self._new:
+            self._part()
 
     def check_unchanged(self, empty: bool) -> None:
         """See that nobody changed parameters or gradients since the last micro-batch. Raises SessionMisuse."""
@@ -77,6 +104,7 @@ class LocalSum(ParameterWatch):
 
     def add(self, others: Sequence[Tensor | None]) -> None:
         """Add another group's L to this one: this rank's part of each gradient. They may be kept."""
+        self._part()
         with torch.no_grad():
             for p, mine, other in zip(self._parameters, self.held, others, strict=True):
                 p.grad = mine if mine is not None or other is None else like(p, other)
@@ -89,13 +117,7 @@ class LocalSum(ParameterWatch):
     def separate(self) -> None:
         """Let no two gradients lie in the same memory (those of parameters that were concatenated do): their changes
         are counted together."""
-        apart = [i for i, g in enumerate(self.held) if g is not None and g.storage_offset()]
-        for i in apart:
-            gradient = self.held[i]
-            assert gradient is not None
-            self._parameters[i].grad = gradient.clone()
-        if apart:
-            self.note()
+        self._copy([i for i, g in enumerate(self.held) if g is not None and g.storage_offset()])
 
     def complete(self, places: range) -> Gradients | None:
         """These gradients, if the backward that runs has added to each of them once, as far as one can see."""

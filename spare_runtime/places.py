@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spare_runtime.errors import SessionMisuse
 from spare_runtime.shards import like, local
-from spare_runtime.watch import BENT, REPLACED, ParameterWatch
+from spare_runtime.watch import BENT, REPLACED, ParameterWatch, refuse_strays
 
 Kind = tuple[torch.dtype, torch.device]
 
@@ -110,12 +110,15 @@ class GradientPlaces(ParameterWatch):
         Raises:
             SessionMisuse: gradients of micro-batches already computed were thrown away or changed.
         """
+        if empty and any(each.buffer._version != each.version for each in self._flats):
+            refuse_strays(each.buffer for each in self._flats)
         self._check_unchanged(empty)
         for each in self._flats:
             for p, gradient in zip(each.parameters, each.gradients, strict=True):
                 if p.grad is not gradient:
                     if not empty:
                         raise SessionMisuse(REPLACED)
+                    refuse_strays(p.grad for each in self._flats for p in each.parameters)
                     self.clear()
                     return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from inspect import signature
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +32,17 @@ def _check(argument: str, expected: str, given: object, fits: bool) -> None:
     """Refuse an argument of another kind where it is given: the script has no line in the step that would fail."""
     if not fits:
         raise TypeError(f"{argument} of Session must be {expected}, not {type(given).__name__} {given!r:.80}")
+
+
+def _is_called_alone(function: Callable[..., object]) -> bool:
+    """Whether it can be called without arguments, as far as it tells."""
+    try:
+        signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # it does not tell
+        return True
+    return True
 
 
 def _shown(loss: object) -> str:
@@ -93,6 +105,7 @@ class Session:
         _check("model", "a torch.nn.Module", model, isinstance(model, torch.nn.Module))
         for each in optimizers:
             _check("optimizer", "one or several, each with step()", each, callable(getattr(each, "step", None)))
+            _check("optimizer", "one whose step() needs no closure", each, _is_called_alone(each.step))
         _check("on_gradients", "a function", on_gradients, on_gradients is None or callable(on_gradients))
         for name, number in (("micro_batch_size", micro_batch_size), ("seed", seed)):
             _check(name, "a whole number", number, number is None or type(number) is int)
@@ -332,6 +345,11 @@ class Session:
         member, training = self._member, self._member.training
         if number != training.committed:
             raise SessionMisuse(f"step {number} is not in flight; committed so far: {training.committed}")
+        if self._hand is not None and self._given:
+            raise SessionMisuse(
+                f"step {number} is iterated anew, and micro-batch {self._hand.index} of shard {self._hand.shard} is in "
+                "its sum already: do not leave `for micro in step` behind session.backward()"
+            )
         for bit in member.work(number):
             yield from self._give(bit)
 

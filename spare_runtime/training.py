@@ -194,6 +194,8 @@ class Training:
     def arm(self, bit: int, epoch: int, send: Callable[[Tensor], None]) -> None:
         """Micro-batch `bit` is the last one: while its gradient is computed, what is complete of L may be sent to the
         reduction of `epoch`. L itself stays as it is, whatever becomes of that."""
+        if self._early == epoch:
+            return  # the script broke off and begins again: what has been sent cannot be sent twice
         self._early = None
 
         def sending(tensor: Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 
 from spare_runtime.errors import SessionMisuse
 from spare_runtime.shards import local
@@ -17,6 +18,17 @@ BENT = (
     "gradients were changed in the middle of a step (zero_grad(set_to_none=False), clipping?): the session clears them "
     "itself, at each commit, and calls `on_gradients` with the sum of all groups"
 )
+STRAY = (
+    "parameters had gradients before the first session.backward() of the step. Give a loss of several parts to it as "
+    "their sum; clear gradients of your own (zero_grad()) before it"
+)
+
+
+def refuse_strays(gradients: Iterable[Tensor | None]) -> None:
+    """Gradients that are about to be thrown away must be zeros. Raises SessionMisuse."""
+    there = (local(g) if g.layout is torch.strided else g.to_dense() for g in gradients if g is not None)
+    if any(bool(g.any()) for g in there):
+        raise SessionMisuse(STRAY)
 
 
 class ParameterWatch:

@@ -273,6 +273,16 @@ def again() -> None:
                     session.backward(loss_of(m, micro))
 
 
+def anew() -> None:
+    """A step whose iteration is left behind a gradient, and begun again."""
+    with training() as (session, m, _, _o):
+        for step in session.steps(until=STEPS):
+            for _again in range(2):
+                for micro in step:
+                    session.backward(loss_of(m, micro))
+                    break
+
+
 def tiny() -> None:
     """Micro-batches without samples."""
     with training(micro_batch_size=0):
@@ -377,7 +387,20 @@ def raised(scene: Callable[[], None]) -> list[str]:
     return ["nothing", ""]
 
 
-MISUSE = (not_entered, outside, left_early, forgotten, twice, cleared, cleared_in_place, graph, again, tiny, second)
+MISUSE = (
+    not_entered,
+    outside,
+    left_early,
+    forgotten,
+    twice,
+    cleared,
+    cleared_in_place,
+    graph,
+    again,
+    anew,
+    tiny,
+    second,
+)
 NO_LOSS = {"a_float": float, "several": lambda loss: loss.repeat(3), "detached": lambda loss: loss.detach()}
 
 if __name__ == "__main__":

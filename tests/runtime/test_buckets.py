@@ -235,3 +235,21 @@ def test_a_backward_that_takes_another_way_sends_the_same() -> None:
         plain = GradientBuffers(other.parameters())
         micro(plain, loss_of(nn.Sequential(*(other[i] for i in order)), 1), empty=True)
         assert torch.equal(got, torch.cat(plain.fill(unseen=True)))
+
+
+def test_layers_that_are_frozen_later_are_not_watched() -> None:
+    """Torch refuses hooks at them."""
+    m, sent = model(), list[Tensor]()
+    buffers = GradientBuffers(m.parameters())
+    for frozen in (False, True):
+        m[LAYERS // 2].requires_grad_(not frozen)
+        sent.clear()
+        buffers.arm(sent.append)
+        micro(buffers, loss_of(m, 1), empty=True)
+        buffers.disarm()
+        count = len(sent) + len(buffers.fill(unseen=True))
+        buffers.apply(1.0)
+        buffers.clear()
+
+    assert sent
+    assert count > len(sent)

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from spare_runtime.buffers import TAIL, GradientBuffers
+from spare_runtime.buffers import TAIL, Buffers, GradientBuffers
 from spare_runtime.errors import SessionMisuse
+from spare_runtime.exact import ExactBuffers
 
 
 def mixed() -> nn.ParameterDict:
@@ -286,3 +287,68 @@ def test_parameters_must_not_be_stepped_in_mid_step() -> None:
         add(buffers, model, 1.0, empty=False)
     with pytest.raises(SessionMisuse, match="parameters were changed"):
         buffers.fill(unseen=True)
+
+
+class Aliased(nn.Module):
+    """Backward gives its first parameters views of one tensor as their gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in ((3, 3), (9,), (9, 1), (4,), (5,)))
+
+    def forward(self, factor: float) -> Tensor:
+        a, b, c, d, e = self.parts
+        loss: Tensor = (a.view(-1) + b.view(9) + c.squeeze(1) + torch.cat([d, e])).mul(factor).sum()
+        return loss
+
+
+@pytest.mark.parametrize("micros", [1, 2, 4])
+def test_what_is_added_to_one_gradient_is_not_added_to_another(micros: int) -> None:
+    """Else a sum would depend on who computed what: autograd shares memory where it hands over, not where it adds."""
+    model = Aliased()
+    buffers = GradientBuffers(model.parameters())
+    for i in range(micros):
+        buffers.check_attached(empty=i == 0)
+        loss = model(2.0**i)
+        loss.backward()
+        buffers.add_loss(loss)
+    buffers.fill(unseen=False)
+    buffers.apply(1.0)
+
+    assert all(gradient(p).eq(2.0**micros - 1).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("buffers_of", [GradientBuffers, ExactBuffers])
+def test_a_parameter_that_is_frozen_later_has_no_gradient(buffers_of: type[Buffers]) -> None:
+    """None, and not zeros, by which momentum and weight decay would change it."""
+    model = nn.Linear(3, 1)
+    buffers = buffers_of(model.parameters())  # type: ignore[call-arg]
+    buffers.expect(2)
+    for frozen in (False, True):
+        model.bias.requires_grad_(not frozen)
+        buffers.check_attached(empty=True)
+        loss = model(torch.ones(3)).sum()
+        loss.backward()
+        buffers.add_loss(loss)
+        buffers.fill(unseen=False)
+        buffers.apply(1.0)
+        assert (model.bias.grad is None) is frozen
+        assert model.weight.grad is not None
+        assert model.weight.grad.eq(1.0).all()
+        buffers.clear()
+
+
+@pytest.mark.parametrize("buffers_of", [GradientBuffers, ExactBuffers])
+@pytest.mark.parametrize("unbound", [False, True])
+def test_gradients_of_the_scripts_own_are_not_thrown_away_unsaid(buffers_of: type[Buffers], unbound: bool) -> None:
+    """A part of the loss that was not given to the session, say. Cleared by the script, they are its own business."""
+    model = nn.Linear(3, 1)
+    buffers = buffers_of(model.parameters())  # type: ignore[call-arg]
+    buffers.expect(2)
+    if unbound:
+        unbind(model)
+    model(torch.ones(3)).sum().backward()
+    with pytest.raises(SessionMisuse, match="before the first session"):
+        buffers.check_attached(empty=True)
+    zero(model)
+    buffers.check_attached(empty=True)

@@ -81,6 +81,7 @@ def test_plans_in_mid_step_change_nothing_of_the_result(run: dict[str, Any]) -> 
         ("several", "not one of the sizes [3]"),
         ("detached", "not one that was detached, or computed without gradients"),
         ("again", "step 0 is not in flight; committed so far: 1"),
+        ("anew", "step 0 is iterated anew, and micro-batch 0 of shard 0 is in its sum already"),
         ("second", "this process has had a session before, and a script opens one"),
     ],
 )
@@ -102,6 +103,7 @@ def test_micro_batches_have_samples(run: dict[str, Any]) -> None:
     [
         ({"optimizer": None}, "optimizer of Session must be one or several, each with step(), not NoneType None"),
         ({"optimizer": iter(MODEL.parameters())}, "optimizer of Session must be one or several, each with step()"),
+        ({"optimizer": torch.optim.LBFGS(MODEL.parameters())}, "one whose step() needs no closure, not LBFGS"),
         ({"model": [MODEL]}, "model of Session must be a torch.nn.Module, not list"),
         ({"micro_batch_size": "16"}, "micro_batch_size of Session must be a whole number, not str '16'"),
         ({"micro_batch_size": 2.5}, "micro_batch_size of Session must be a whole number, not float 2.5"),
