@@ -143,7 +143,10 @@ def _replan(turn: Turn, fruitless: int) -> None:
     able = [g for g in state.whole if g not in gone]
     change = None if wiped_out(state, sorted(gone)) else reordered(turn.config, old.schedule, live, able)
     schedule = change.schedule if change else old.schedule  # of no use to who stops
-    reason = f"{cause}: {change.reason}" if change and change.left else f"{cause}: the same groups meet again"
+    what = change.reason if change and change.left else "the same groups meet again"
+    if change and change.left and {loss.group for loss in losses} >= set(change.left):
+        what = change.reason.partition(": ")[2]  # who is lost the cause says already
+    reason = f"{cause}: {what}"
     if poison.unanswered(state):
         reason += f"; {poison.names(poison.unanswered(state))} left out of the sum"
     epoch = old.epoch + 1
