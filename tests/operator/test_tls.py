@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import select
+import signal
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +22,7 @@ from spare.control.signal import LinkDown, Report, Signal
 from spare.coordinator.link import Events, Identity, Link
 from spare.coordinator.transport import Tcp, Tls, Transport
 from spare_operator.certificates import AGENT_NAME, Certificates, Pair, calling_context, issue
-from spare_runtime.agent.listening import WAITING
+from spare_runtime.agent.listening import HANDSHAKE, WAITING
 from spare_runtime.config import BadEnvironment, read_environment
 from tests.runtime.agent.stage import Stage, acting, until
 from tests.runtime.plans import JOB, TOKEN, UID
@@ -117,10 +120,14 @@ def test_handshakes_that_are_begun_and_left_use_up_nothing(agent: Stage, certifi
 
     with contextlib.ExitStack() as stack:
         callers = []
-        for _ in range(4 * WAITING):
+        os.kill(agent.process.pid, signal.SIGSTOP)  # so that all of them have come when it looks
+        for _ in range(3 * WAITING):
             callers.append(stack.enter_context(socket.create_connection((agent.address.host, agent.address.port))))
             callers[-1].sendall(b"\x16\x03\x01")
+        os.kill(agent.process.pid, signal.SIGCONT)
+        began = time.monotonic()
         until(lambda: len(held(callers)) <= WAITING, "the oldest are sent away")
+        assert time.monotonic() - began < 0.8 * HANDSHAKE, "and not for the time that they took"
 
         assert held(callers)[-1] is callers[-1]
         assert welcome(asyncio.run(call(agent, caller(certificates), welcome)))
