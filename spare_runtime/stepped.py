@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spare.planner.words import counted
 from spare_runtime.errors import SessionMisuse
 
 
@@ -20,12 +21,21 @@ class Stepped:
         Args:
             model: Those of its parameters that require a gradient now are summed.
             optimizers: Of the session.
+
+        Raises:
+            SessionMisuse: they have parameters that the model has not.
         """
         self._model, self._optimizers = model, list(optimizers)
         there = list(self._parameters())
         self._count = len(there)
         self._frozen = [p for p in there if not p.requires_grad]
-        self._ours = {id(p) for p in (*model.parameters(), *there) if p.requires_grad}
+        self._ours = {id(p) for p in model.parameters() if p.requires_grad}
+        strange = sum(p.requires_grad and id(p) not in self._ours for p in there)
+        if strange:
+            raise SessionMisuse(
+                f"the optimizers have {counted(strange, 'parameter')} that the model has not: only its gradients"
+                " are summed, and each group would step the others by its own. Put all that is trained into one module"
+            )
 
     def _groups(self) -> Iterator[list[Tensor]]:
         for optimizer in self._optimizers:

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from spare_runtime.errors import SessionMisuse
+from spare_runtime import buckets
+from spare_runtime.buffers import TAIL
+from spare_runtime.errors import CollectiveFailed, SessionMisuse
 from spare_runtime.ledger import Ledger
 from spare_runtime.training import Training
 
@@ -209,6 +211,40 @@ def test_parameters_that_come_too_late_are_refused_by_name() -> None:
         t.commit(64, 0)
     assert m["one"].equal(before)
     assert t.committed == 1
+
+
+def test_parameters_that_only_an_optimizer_has_are_refused() -> None:
+    """Of the loss, say: each group would train its own. Frozen ones may be there, and those of two modules."""
+    m, margin, still = model(), nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2), requires_grad=False)
+    m["tied"] = m["one"]
+    training(m)
+    optimizer = torch.optim.SGD([m["one"], still], lr=RATE)
+    Training(m, [optimizer], None, Ledger(None, 0, "uid"), False)
+    optimizer.add_param_group({"params": [margin]})
+    with pytest.raises(SessionMisuse, match="the optimizers have 1 parameter that the model has not"):
+        Training(m, [optimizer], None, Ledger(None, 0, "uid"), False)
+
+
+def test_who_begins_a_last_micro_batch_anew_sends_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others' buckets would be summed with the wrong ones; now the reduction fails, and L is whole."""
+    monkeypatch.setattr(buckets, "_FIRST", 4)
+    monkeypatch.setattr(buckets, "_CAP", 4)
+    m, sent = nn.Linear(3, 1), list[torch.Tensor]()
+    t = training(m)
+    for _ in range(2):
+        t.arm(0, 1, sent.append)
+        m.zero_grad()
+        t.buffers.check_attached(empty=True)
+        loss = m(torch.ones(3)).sum()
+        loss.backward()
+    t.buffers.add_loss(loss)
+    t.disarm()
+    t.add(0)
+
+    assert len(sent) == 1
+    with pytest.raises(CollectiveFailed, match="changed after they had been sent"):
+        t.entering(1, unseen=True)
+    assert torch.cat([*t.entering(2, unseen=True)])[:-TAIL].tolist() == [1.0] * 4
 
 
 def test_parameters_that_thaw_are_refused_and_those_that_are_stepped_later_are_not() -> None:
