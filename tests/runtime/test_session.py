@@ -14,7 +14,7 @@ import torch
 
 from spare_runtime import Session
 
-SCRIPT = Path(__file__).with_name("session_script.py")
+SCRIPT, ROOT = "tests.runtime.session_script", Path(__file__).parents[2]
 M, STEPS = 3, 4
 MODEL = torch.nn.Linear(2, 1)
 
@@ -22,7 +22,7 @@ MODEL = torch.nn.Linear(2, 1)
 @pytest.fixture(scope="module")
 def run() -> dict[str, Any]:
     """What came of all scenes."""
-    ran = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=100)
+    ran = subprocess.run([sys.executable, "-m", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert ran.stdout, ran.stderr[-3000:]
     found: dict[str, Any] = json.loads(ran.stdout)
     return found
