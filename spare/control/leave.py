@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Final
 
 from spare.api import wire
 from spare.api.notation import called
@@ -27,6 +28,7 @@ from spare.planner.words import counted
 
 _SOONER = 0.5
 """Seconds by which a grace must be shorter than was known for the other pods of a group to be told."""
+_WAITING: Final = ("reduce", "barrier")
 _OTHERS = 2
 """Members with the training state that must stay: one more loss before the plan takes effect is then no wipe-out."""
 
@@ -262,10 +264,16 @@ def hosted(state: State, live: Collection[int]) -> bool:
 def parting(state: State, going: Sequence[Leaver], urgent: bool, loads: Sequence[int]) -> tuple[Leaving, ...]:
     """What a plan says of all who leave: those that it lets go, and those let go before that may still be there.
 
-    An urgent plan names an heir for each that offers what it holds: the least loaded that stays, each in its turn.
+    An urgent plan names an heir for each that offers what it holds, each in its turn: one that waits for the others and
+    can take over at once, rather than the one that they wait for; of those the least loaded.
     """
     gone = {each.group for each in going}
-    heirs = sorted((g for g in state.whole if g not in gone), key=lambda g: (loads[g], g))
+
+    def first(group: int) -> tuple[bool, bool, int, int]:
+        here = state.groups[group]
+        return here.silent, here.phase not in _WAITING, loads[group], group
+
+    heirs = sorted((g for g in state.whole if g not in gone), key=first)
     found: list[Leaving] = []
     for leaver in (each for each in state.leavers if each in going or (each.released is not None and not each.left)):
         gives = urgent and offers(state, leaver) and not leaver.handed and bool(heirs)

@@ -42,6 +42,19 @@ def test_one_that_was_let_go_and_cannot_wait_hands_on_too() -> None:
     assert drive.state.masked == 0
 
 
+def test_the_heir_is_no_group_that_the_others_wait_for() -> None:
+    """A straggler that was given less, or one that stands still, is the least loaded, and the last to hear of it."""
+    for slow in ({"phase": "compute"}, {"phase": "reduce", "worker": "silent", "silent_for": 2.0}):
+        drive = running()
+        drive.hear(0, 3, phase="reduce", step=1)
+        drive.hear(2, **slow, step=1)
+        ask(drive, 1)
+
+        drive.do(drive.say(wire.Leave, 1, grace=3.0, reason="SIGTERM", serves=SERVES, epoch=1))
+
+        assert [len(drive.plan.part_for(g, f"u{g}").legacies) for g in (0, 2, 3)] == [1, 0, 0]
+
+
 def test_what_is_held_is_handed_on_once() -> None:
     """A second plan does not name another heir: both might have taken it."""
     drive = running()
