@@ -204,12 +204,14 @@ def _silent_workers(turn: Turn) -> None:
 
 
 def _hung_workers(turn: Turn) -> None:
+    """Who made no progress while others wait for it. Of one that can beat no more the phase may be that of the step
+    before: where another of its epoch has committed that, it waits for nobody."""
     state = turn.state
     waiting = [state.groups[g] for g in state.live if state.groups[g].phase in _WAITING]
     for group in state.live:
         here = state.groups[group]
         if (
-            here.phase in _AT_WORK
+            (here.phase in _AT_WORK or any(w.step > here.step and w.epoch == here.epoch for w in waiting))
             and here.still > turn.config.hang_after
             and _waited_for(here, waiting, turn.config.hang_after)
         ):
