@@ -214,3 +214,17 @@ def test_a_script_that_hangs_before_it_is_ready_is_started_again_where_pods_may_
     pass_by(3, 0, 1, 2)
     assert drive.all(CreateGroup)[-1] == CreateGroup(3)
     assert drive.end is None
+
+
+def test_who_is_stuck_behind_a_commit_that_it_never_told_of_is_lost() -> None:
+    """Native code keeps Python's lock: its last heartbeat told of the barrier before, and its commit was not reported,
+    for not all are. The others wait in the next step."""
+    drive = started(hang_after=6.0)
+    drive.do(*(drive.alive(g, phase="barrier", step=9) for g in range(4)), Tick())
+
+    for still in (4.0, 8.0):
+        waiting = [drive.alive(g, phase="reduce", step=10, still=still) for g in (0, 2, 3)]
+        drive.do(*waiting, drive.alive(1, phase="barrier", step=9, still=still), Tick(), after=4.0)
+
+    assert drive.plan.groups == (0, 2, 3)
+    assert "made no progress for 8.0 s in 'barrier'" in drive.plan.reason
