@@ -204,19 +204,25 @@ def _silent_workers(turn: Turn) -> None:
 
 
 def _hung_workers(turn: Turn) -> None:
-    """Who made no progress while others wait for it. Of one that can beat no more the phase may be that of the step
-    before: where another of its epoch has committed that, it waits for nobody."""
-    state = turn.state
-    waiting = [state.groups[g] for g in state.live if state.groups[g].phase in _WAITING]
+    """Who made no progress while others wait for it.
+
+    Native code that keeps Python's lock lets no heartbeat out. The phase that the last one told of, maybe the barrier of
+    the step before, is then evidence neither of being at work nor of waiting.
+    """
+    state, limit = turn.state, turn.config.hang_after
+    beating = [state.groups[g] for g in state.live if _unsaid(state.groups[g]) <= 2 * turn.config.heartbeat]
+    waiting = [here for here in beating if here.phase in _WAITING]
     for group in state.live:
         here = state.groups[group]
-        if (
-            (here.phase in _AT_WORK or any(w.step > here.step and w.epoch == here.epoch for w in waiting))
-            and here.still > turn.config.hang_after
-            and _waited_for(here, waiting, turn.config.hang_after)
-        ):
+        at_work = here.phase in _AT_WORK or _unsaid(here) > limit
+        if at_work and here.still > limit and _waited_for(here, waiting, limit):
             cause = f"its worker made no progress for {here.still:.1f} s in {here.phase!r} while the others waited"
             turn.lose(group, cause, turn.now - here.still)
+
+
+def _unsaid(here: Group) -> float:
+    """Seconds for which one of its workers has said nothing, stopped or not, by its agent's newest word."""
+    return max(rank.silent_for for rank in here.ranks)
 
 
 def _waited_for(here: Group, waiting: list[Group], limit: float) -> bool:

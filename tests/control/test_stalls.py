@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from spare.control.action import Announce, CreateGroup, DeleteGroup
 from spare.control.signal import Tick
@@ -216,15 +219,40 @@ def test_a_script_that_hangs_before_it_is_ready_is_started_again_where_pods_may_
     assert drive.end is None
 
 
-def test_who_is_stuck_behind_a_commit_that_it_never_told_of_is_lost() -> None:
-    """Native code keeps Python's lock: its last heartbeat told of the barrier before, and its commit was not reported,
-    for not all are. The others wait in the next step."""
-    drive = started(hang_after=6.0)
-    drive.do(*(drive.alive(g, phase="barrier", step=9) for g in range(4)), Tick())
+def stuck_in(drive: Drive, last: dict[str, Any], *, all_silent: bool = False) -> None:
+    """Group 1 says nothing after `last`, for so long; the others wait in step 10, and say so, or nothing either."""
+    drive.do(drive.alive(1, **last), Tick())
+    for seconds in (4.0, 8.0):
+        quiet = {"silent_for": seconds if all_silent else 0.0, "still": seconds}
+        waiting = [drive.alive(g, phase="reduce", step=10, **quiet) for g in (0, 2, 3)]
+        drive.do(*waiting, drive.alive(1, **last, still=seconds, silent_for=seconds), Tick(), after=4.0)
 
-    for still in (4.0, 8.0):
-        waiting = [drive.alive(g, phase="reduce", step=10, still=still) for g in (0, 2, 3)]
-        drive.do(*waiting, drive.alive(1, phase="barrier", step=9, still=still), Tick(), after=4.0)
+
+@pytest.mark.parametrize(
+    "last", [{"phase": "barrier", "step": 9}, {"phase": "reduce", "step": 10}, {"phase": "compute", "step": 10}]
+)
+def test_who_is_stuck_where_it_can_tell_nothing_is_lost_whatever_it_told_last(last: dict[str, Any]) -> None:
+    """Native code keeps Python's lock: the last heartbeat may be of the barrier before (not every commit is reported),
+    or of a reduction that was begun again."""
+    drive = started(hang_after=6.0)
+    stuck_in(drive, last)
 
     assert drive.plan.groups == (0, 2, 3)
-    assert "made no progress for 8.0 s in 'barrier'" in drive.plan.reason
+    assert f"made no progress for 8.0 s in {last['phase']!r}" in drive.plan.reason
+
+
+def test_where_no_worker_can_say_anything_nobody_is_to_blame() -> None:
+    """The heartbeats of all stay away, while their agents are there: whoever told of a reduction last may not wait."""
+    drive = started(hang_after=6.0)
+    stuck_in(drive, {"phase": "compute", "step": 10}, all_silent=True)
+
+    assert (drive.plan.epoch, drive.end) == (1, None)
+
+
+def test_a_joiner_that_waits_to_be_met_is_not_stuck_though_the_others_are_steps_ahead() -> None:
+    """It beats, and tells of the rendezvous: all wait there for a group that still computes."""
+    drive = started(hang_after=60.0)
+    waits = [drive.alive(g, phase="rendezvous", step=0 if g == 3 else 10, still=70.0) for g in (0, 2, 3)]
+    drive.do(*waits, drive.alive(1, step=10, still=1.0), Tick())
+
+    assert (drive.plan.epoch, drive.end) == (1, None)
