@@ -10,6 +10,7 @@ from spare.api.exit_codes import ExitCode
 from spare.api.notation import called, groups_text
 from spare.api.reasons import ConditionType, EventReason
 from spare.api.status import Condition, Groups, LastReorder, Status, with_state
+from spare.control.minimum import left
 from spare.control.plan import Plan
 from spare.control.state import GroupState, JobState, State
 from spare.planner import reorder
@@ -168,8 +169,7 @@ def _judged(
         reason, message = waits or (EventReason.POD_CREATED, _starting(state))
         return None, reason, message, False
     if state.waiting is not None:
-        left = f"{counted(len(state.live), 'group')} {'is' if len(state.live) == 1 else 'are'} left"
-        text = f"{left}, and minGroups is {state.config.min_groups}: waiting for replacements"
+        text = f"{left(len(state.live), state.config.min_groups)}: waiting for replacements"
         reason, message = waits or (EventReason.BELOW_MIN_GROUPS, text)
         return None, reason, message, False
     if state.job is JobState.DEGRADED:

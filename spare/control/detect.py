@@ -206,8 +206,8 @@ def _silent_workers(turn: Turn) -> None:
 def _hung_workers(turn: Turn) -> None:
     """Who made no progress while others wait for it.
 
-    Native code that keeps Python's lock lets no heartbeat out. The phase that the last one told of, maybe the barrier of
-    the step before, is then evidence neither of being at work nor of waiting.
+    Native code that keeps Python's lock lets no heartbeat out. The phase that the last one told of, maybe the barrier
+    of the step before, is then evidence neither of being at work nor of waiting.
     """
     state, limit = turn.state, turn.config.hang_after
     beating = [state.groups[g] for g in state.live if _unsaid(state.groups[g]) <= 2 * turn.config.heartbeat]

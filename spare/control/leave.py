@@ -49,19 +49,16 @@ def drain(turn: Turn, group: int, reason: str, grace: float | None, again: bool)
 def asked(turn: Turn, message: wire.Leave) -> None:
     """An agent wants to go, or says how long it still may wait."""
     state = turn.state
-    known = state.leaver(message.uid)
+    before = state.leaver(message.uid)
+    if before is None and state.member(message.group):
+        _enter(turn, state.groups[message.group], message.reason, message.grace, turn.config.replace)
+    known = turn.state.leaver(message.uid)
     if known is None:
-        if state.member(message.group):
-            here = state.groups[message.group]
-            _enter(turn, here, message.reason, message.grace, turn.config.replace)
-            if turn.config.pods > 1:  # one of its pods was asked: the others must know when its grace ends
-                turn.do(SendDrain(here.group, here.uid, message.grace))
-        known = turn.state.leaver(message.uid)
-    if known is not None:
-        until = min(known.until, turn.now + message.grace)
-        if turn.config.pods > 1 and until < known.until - _SOONER:  # the others' agents must know when it ends, too
-            turn.do(SendDrain(known.group, known.uid, message.grace))
-        _put(turn, replace(_offering(known, message, turn.config.ranks), until=until, heard=turn.now))
+        return
+    until = min(known.until, turn.now + message.grace)
+    if turn.config.pods > 1 and (before is None or until < before.until - _SOONER):
+        turn.do(SendDrain(known.group, known.uid, message.grace))  # one of its pods was asked: the others must know
+    _put(turn, replace(_offering(known, message, turn.config.ranks), until=until, heard=turn.now))
 
 
 def _offering(known: Leaver, message: wire.Leave, ranks: int) -> Leaver:

@@ -38,8 +38,7 @@ def too_few(turn: Turn, cause: str, going: Sequence[Leaver] = ()) -> bool:
     turn.do(*(DeleteGroup(loss.group, loss.uid) for loss in fresh))
     since = state.waiting.since if state.waiting else turn.now
     turn.set(waiting=Waiting(since, deleted | {loss.uid for loss in fresh}))
-    left = f"{counted(here, 'group')} {'is' if here == 1 else 'are'} left"
-    text = f"{cause}: {left}, and minGroups is {config.min_groups}"
+    text = f"{cause}: {left(here, config.min_groups)}"
     if not config.replace:
         turn.end(ExitCode.STALLED, EventReason.BELOW_MIN_GROUPS, f"{text}; lost groups are not replaced")
     elif turn.now - since > config.wait_limit:
@@ -50,3 +49,8 @@ def too_few(turn: Turn, cause: str, going: Sequence[Leaver] = ()) -> bool:
         lost = tuple(sorted(loss.group for loss in fresh))
         turn.say(EventReason.BELOW_MIN_GROUPS, f"{text}; waiting for {config.min_groups - here} more", lost)
     return True
+
+
+def left(groups: int, least: int | None) -> str:
+    """How many are left, and how many there must be."""
+    return f"{counted(groups, 'group')} {'is' if groups == 1 else 'are'} left, and minGroups is {least}"
