@@ -2,8 +2,9 @@
 
 For each model size and number of micro-batches a job of 4 groups trains the same model under DistributedDataParallel
 (gloo) and under a session, in blocks of steps that alternate within the same processes. The ratio of a pair is that of
-the neighbouring blocks' median step times. Reported are the median over the pairs and its quartiles, and the same ratio
-of processor time, which a busy machine disturbs less. The last line is one JSON object.
+the neighbouring blocks' median step times. Reported are the median over the pairs, between which bounds the true one lies
+with 95 % confidence, and the same ratio of processor time, which a busy machine disturbs less. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def main(
             rows.append(measure(size, m, reduction, pairs, seconds, groups))
             click.echo(table.line(rows[-1]))
     for size, m in (each for each in ACCOUNTS if account and each in chosen):
-        accounts.append(measure(size, m, reductions[0], max(2, pairs // 3), seconds, groups, account=True))
+        accounts.append(measure(size, m, reductions[0], max(2, pairs // 5), seconds, groups, account=True))
         click.echo(table.account(accounts[-1]))
     found = {"benchmark": "steady", "groups": groups, "goal": table.GOAL, "rows": rows, "accounts": accounts}
     click.echo(json.dumps(found))
@@ -74,7 +75,7 @@ def measure(
         found = run_job(Path(folder), groups, m, {k: str(v) for k, v in env.items()})
     plain, ours = ([statistics.median(block["steps"]) for block in found[name]] for name in ("plain", "ours"))
     ratios = [b / a for a, b in zip(plain, ours, strict=True)]
-    quartiles = statistics.quantiles(ratios, n=4)
+    low, high = table.bounds(ratios)
     processor = [b["processor"] / a["processor"] for a, b in zip(found["plain"], found["ours"], strict=True)]
     return {
         "size": size,
@@ -84,7 +85,7 @@ def measure(
         "plain_ms": round(1000 * statistics.median(plain), 3),
         "ours_ms": round(1000 * statistics.median(ours), 3),
         "ratio": round(statistics.median(ratios), 4),
-        "quartiles": [round(quartiles[0], 4), round(quartiles[2], 4)],
+        "bounds": [round(low, 4), round(high, 4)],
         "processor_ratio": round(statistics.median(processor), 4),
         "pairs": pairs,
         "steps": steps,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from scipy.stats import binom
 
 GOAL = 1.02
 _COLUMNS = {
@@ -13,18 +15,38 @@ _COLUMNS = {
     "plain ms": 9,
     "ours ms": 9,
     "ratio": 7,
-    "quartiles": 16,
+    "95 %": 16,
     "processor": 9,
+    "goal": 10,
 }
 HEADS = " ".join(f"{head:>{width}}" for head, width in _COLUMNS.items())
 
 
+def bounds(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Between which two of the values the median of what they are drawn from lies, with that confidence.
+
+    By order alone (binomial), so whatever their distribution; the least and the most of them where they are too few.
+    """
+    ordered = sorted(values)
+    outside = int(binom.ppf((1 - confidence) / 2, len(ordered), 0.5))
+    place = max(0, outside - 1)
+    return ordered[place], ordered[-1 - place]
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """Whether the goal is met, as far as the measurement tells."""
+    low, high = row["bounds"]
+    if high <= GOAL:
+        return "met"
+    return "missed" if low > GOAL else "met?" if row["ratio"] <= GOAL else "missed?"
+
+
 def line(row: Mapping[str, Any]) -> str:
     """One row of the table."""
-    low, high = row["quartiles"]
+    low, high = row["bounds"]
     return (
         f"{row['size']:>6} {row['micro_batches']:>3} {row['reduction']:>9} {row['plain_ms']:9.2f} "
-        f"{row['ours_ms']:9.2f} {row['ratio']:7.3f} {low:7.3f} to {high:5.3f} {row['processor_ratio']:9.3f}"
+        f"{row['ours_ms']:9.2f} {row['ratio']:7.3f} {low:7.3f} to {high:5.3f} {row['processor_ratio']:9.3f} {verdict(row):>10}"
     )
 
 
