@@ -89,6 +89,8 @@ def _run(job: Path, chance: random.Random, groups: int, step_seconds: float) -> 
     command = [str(spare), "run", str(job), "--json", "--no-replacements", "--runs", str(job.parent / "runs")]
     victims = chance.sample(range(groups), 2)
     killed: dict[int, float] = {}
+    # The coordinator tells the wall clock as it was at its start, plus a clock that nobody sets: so do we.
+    offset = time.time() - time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line: dict[str, Any] = {}
@@ -98,14 +100,14 @@ def _run(job: Path, chance: random.Random, groups: int, step_seconds: float) -> 
             if line.get("type") == "progress" and len(killed) < 2 and line["step"] >= due:
                 victim = victims[len(killed)]
                 time.sleep(chance.uniform(0, step_seconds))  # any moment of a step
-                killed[victim] = _kill(job.parent, victim, whole=len(killed) == 1)
+                killed[victim] = _kill(job.parent, victim, whole=len(killed) == 1) + offset
     if line.get("result") != "complete" or (line["lost"], line["repeated"]) != (0, 0):
         raise click.ClickException(f"the run did not survive: {line}")
     return [_figures(recovery, killed) for recovery in line["recoveries"]]
 
 
 def _kill(folder: Path, group: int, whole: bool) -> float:
-    """SIGKILL to the worker of a group, and to its agent if `whole`; returns when (wall clock)."""
+    """SIGKILL to the worker of a group, and to its agent if `whole`; returns when (monotonic clock)."""
     pids = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -114,7 +116,7 @@ def _kill(folder: Path, group: int, whole: bool) -> float:
             continue
         if str(folder).encode() in environ and f"SPARE_GROUP={group}\0".encode() in environ:
             pids["SPARE_AGENT=" in environ.decode(errors="replace")] = int(entry.name)
-    began = time.time()
+    began = time.monotonic()
     if whole:
         os.kill(pids[False], signal.SIGKILL)
     os.kill(pids[True], signal.SIGKILL)
