@@ -2,9 +2,9 @@
 
 For each model size and number of micro-batches a job of 4 groups trains the same model under DistributedDataParallel
 (gloo) and under a session, in blocks of steps that alternate within the same processes. The ratio of a pair is that of
-the neighbouring blocks' median step times. Reported are the median over the pairs, between which bounds the true one lies
-with 95 % confidence, and the same ratio of processor time, which a busy machine disturbs less. The last line is one
-JSON object.
+the neighbouring blocks' median step times. Reported are the median over the pairs, the bounds between which the true
+one lies with 95 % confidence, and the same ratio of processor time, which a busy machine disturbs less. The last line
+is one JSON object.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ def line(row: Mapping[str, Any]) -> str:
     low, high = row["bounds"]
     return (
         f"{row['size']:>6} {row['micro_batches']:>3} {row['reduction']:>9} {row['plain_ms']:9.2f} "
-        f"{row['ours_ms']:9.2f} {row['ratio']:7.3f} {low:7.3f} to {high:5.3f} {row['processor_ratio']:9.3f} {verdict(row):>10}"
+        f"{row['ours_ms']:9.2f} {row['ratio']:7.3f} {low:7.3f} to {high:5.3f} {row['processor_ratio']:9.3f} "
+        f"{verdict(row):>10}"
     )
 
 
