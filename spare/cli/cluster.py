@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from http import HTTPStatus
 from typing import Any, Final
 
 import click
-from kubernetes_asyncio import client, config
 
 from spare.cli.access import Access
+from spare.cli.kubeconfig import connect
+from spare.cli.mistake import Mistake
 from spare_operator import names
 from spare_operator.cluster import CONFIG_MAPS, EVENTS, JOBS, PODS, ApiError, Body, Cluster, NotFound
 
 PATIENCE: Final = 5.0
 """Seconds for which a call is tried again: somebody waits."""
-_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,19 @@ class Place:
         """The job as it stands.
 
         Raises:
-            click.UsageError: there is none of that name.
+            Mistake: there is none of that name.
+            click.ClickException: the cluster knows no jobs of this kind.
         """
         try:
             return await self.cluster.get(JOBS, self.namespace, self.job)
         except NotFound as error:
-            raise click.UsageError(f"no SPAReJob {self.job!r} in namespace {self.namespace!r}: {error.text}") from error
+            if (
+                f'"{self.job}" not found' not in error.text
+            ):  # of a kind that it does not know, the server names no object
+                raise click.ClickException(
+                    f"this cluster has no kind SPAReJob ({names.PLURAL}.{names.GROUP}): install the operator first"
+                ) from error
+            raise Mistake(f"no SPAReJob {self.job!r} in namespace {self.namespace!r}") from error
 
     async def plan(self, uid: str) -> Body | None:
         """The ConfigMap with the newest plan of the job with this uid; None before the first."""
@@ -71,7 +77,7 @@ def on(access: Access, job: str, work: Callable[[Place], Coroutine[Any, Any, int
     """Do something with one job; the command's exit code.
 
     Raises:
-        click.UsageError: no cluster is named, or what is named is not there.
+        Mistake: no cluster is named, or what is named is not there.
         click.ClickException: the cluster refused, does not answer, or has a job that cannot be read.
     """
 
@@ -81,28 +87,27 @@ def on(access: Access, job: str, work: Callable[[Place], Coroutine[Any, Any, int
 
     try:
         return asyncio.run(main())
-    except ApiError as error:
-        raise click.ClickException(f"the cluster says: {error}") from error
     except ValueError as error:  # its spec, its status or its plan
         raise click.ClickException(f"{job}: what stands in the cluster cannot be read here: {error}") from error
 
 
 @asynccontextmanager
 async def _connected(access: Access) -> AsyncIterator[tuple[Cluster, str]]:
-    """A client, and the namespace that holds where none is named."""
-    configuration, namespace = client.Configuration(), "default"
-    if access.kubeconfig is None and access.context is None and not os.environ.get("KUBECONFIG") and _POD.exists():
-        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        namespace = _POD.read_text().strip()
-    else:
+    """The cluster, and the namespace that holds where none is named."""
+    api, namespace = await connect(access)
+    async with api:
         try:
-            file = None if access.kubeconfig is None else str(access.kubeconfig)
-            contexts, active = config.list_kube_config_contexts(config_file=file)
-            await config.load_kube_config(file, access.context, configuration)
-        except config.ConfigException as error:
-            raise click.UsageError(f"no cluster: {error}") from error
-        chosen = next((each for each in contexts or () if each["name"] == access.context), active) or {}
-        namespace = chosen.get("context", {}).get("namespace") or namespace
-    async with client.ApiClient(configuration) as api:
-        yield Cluster(api, patience=PATIENCE), namespace
-        await asyncio.sleep(0)
+            yield Cluster(api, patience=PATIENCE), namespace
+        except ApiError as error:
+            raise click.ClickException(_told(error, str(api.configuration.host))) from error
+        finally:
+            await asyncio.sleep(0)
+
+
+def _told(error: ApiError, server: str) -> str:
+    """A refusal, or silence, in one line."""
+    if not error.status:
+        return f"no answer from the API server at {server}, asked for {PATIENCE:g} s: {error}"
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        return f"the API server at {server} does not accept this token or certificate: {error}"
+    return f"the cluster says: {error}"

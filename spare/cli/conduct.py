@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import click
-
 from spare.api.exit_codes import ExitCode
 from spare.api.job import SPAReJob
 from spare.api.ledger import audit
+from spare.cli.mistake import Mistake
 from spare.cli.outcome import Outcome, conclude
 from spare.cli.view import Run, View
 from spare.control.config import Config
@@ -65,18 +64,18 @@ def prepare(order: Order) -> Launch:
     """Make the run folder, once nothing speaks against the start.
 
     Raises:
-        click.UsageError: the run cannot start; nothing was left behind.
+        Mistake: the run cannot start; nothing was left behind.
     """
     job, spec = order.job, order.job.spec
     launch = Launch.of(spec, job=job.metadata.name, folder=Path(), base=order.base, env=order.env, bind=order.bind)
     problem = launch.command_problem()
     if problem is not None:
-        raise click.UsageError(f"the trainer cannot be started: {problem}")
+        raise Mistake(f"the trainer cannot be started: {problem}")
     try:
         agent_program()
         folder = RunFolder.create(order.runs, job.metadata.name, datetime.now())
     except (AgentMissing, OSError) as error:
-        raise click.UsageError(str(error)) from error
+        raise Mistake(str(error)) from error
     name = f"{job.metadata.name}/{folder.name}"
     return dataclasses.replace(launch, job=name, folder=folder.path, faults=order.faults)
 

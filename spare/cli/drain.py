@@ -10,6 +10,7 @@ import click
 from spare.api.exit_codes import ExitCode
 from spare.api.template import MAX_GRACE
 from spare.cli.access import Access, on_a_cluster
+from spare.cli.mistake import Mistake
 from spare.cli.quantity import Number
 from spare.local.door import SOCKET, NoRun, ask, listens
 
@@ -39,7 +40,7 @@ def drain(
     the last third of its grace (10 s at most) it hands on what it has computed and goes, if the others can go on.
     A replacement is started and joins later. On a cluster its pods are evicted, as `kubectl drain` would: disruption
     budgets are heeded, and when the pods' grace is over it is lost. Exits with 0 once the group has left, with 1 when
-    it was lost instead, with 2 when there is no such job or group.
+    it was lost instead or could not be asked, with 2 when there is no such run, job or group.
     """
     job, group = _target(target)
     if job is not None:
@@ -56,7 +57,7 @@ def drain(
             if code is not None:
                 sys.exit(code)
     except NoRun as error:
-        raise click.UsageError(str(error)) from error
+        raise Mistake(str(error)) from error
     click.echo("the run has ended without a word", err=True)
     sys.exit(ExitCode.USER_ERROR)
 
@@ -76,7 +77,7 @@ def _on_a_cluster(access: Access, job: str, group: int, grace: float | None) -> 
         from spare.cli.cluster import on
         from spare.cli.evict import evict
     except ModuleNotFoundError as error:
-        raise click.UsageError(
+        raise click.ClickException(
             f"on a cluster {error.name} is needed: pip install 'spare-training[operator]'"
         ) from error
     return on(access, job, lambda place: evict(place, group, grace))
@@ -86,16 +87,16 @@ def _folder(run: str | None, runs: Path) -> Path:
     """The run that is meant.
 
     Raises:
-        click.UsageError: there is none, or it is not clear which.
+        Mistake: there is none, or it is not clear which.
     """
     if run is not None:
         found = next((each for each in (Path(run), runs / run) if each.is_dir()), None)
         if found is None:
-            raise click.UsageError(f"--run {run}: neither {run} nor {runs / run} is a run's folder")
+            raise Mistake(f"--run {run}: neither {run} nor {runs / run} is a run's folder")
         return found
     running = sorted(path.parent for path in runs.glob(f"*/{SOCKET}") if listens(path.parent))
     if len(running) != 1:
         what = "no job is running" if not running else f"{len(running)} jobs are running; name one with --run"
         names = "".join(f"\n  {each.name}" for each in running)
-        raise click.UsageError(f"{what} (looked in {runs}){names}")
+        raise Mistake(f"{what} (looked in {runs}){names}")
     return running[0]

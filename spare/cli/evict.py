@@ -11,6 +11,7 @@ from spare.api.exit_codes import ExitCode
 from spare.api.reasons import ConditionType, EventReason
 from spare.api.status import Status
 from spare.cli.cluster import Place
+from spare.cli.mistake import Mistake
 from spare.control.record import read_document
 from spare.coordinator.actor import PLAN_DOCUMENT
 from spare_operator import names
@@ -32,23 +33,23 @@ async def evict(place: Place, group: int, grace: float | None) -> int:
     """Evict the pods of a group and say what comes of it, until it has left (0) or was lost instead (1).
 
     Raises:
-        click.UsageError: there is no such group, it has no pods, or the job does not train.
-        click.ClickException: nothing was heard of it in time.
+        Mistake: there is no such group.
+        click.ClickException: it has no pods, the job does not train, or nothing was heard of it in time.
         ApiError: an eviction was refused, by the user's rights or a disruption budget.
     """
     job = await place.read()
     uid, count = job["metadata"]["uid"], job["spec"]["groups"]
     if not 0 <= group < count:
-        raise click.UsageError(f"group {group}: the job has the groups 0 to {count - 1}")
+        raise Mistake(f"group {group}: the job has the groups 0 to {count - 1}")
     status = Status.model_validate(job.get("status") or {})
     if not _trains(status):
         said = next((f"{each.reason}: {each.message}" for each in status.conditions), "nobody has taken it up yet")
-        raise click.UsageError(f"{place.job} does not train ({said}): only a group that trains can leave")
+        raise click.ClickException(f"{place.job} does not train ({said}): only a group that trains can leave")
     pods = [
         pod for pod in await place.cluster.list(PODS, place.namespace, await _labels(place, uid, group)) if _runs(pod)
     ]
     if not pods:
-        raise click.UsageError(f"group {group} has no pod that runs: only a group that trains can leave")
+        raise click.ClickException(f"group {group} has no pod that runs: only a group that trains can leave")
     before = {each["metadata"]["uid"] for each in await place.events(uid)}
     for pod in pods:
         await place.cluster.evict(place.namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"], grace=grace)

@@ -6,7 +6,7 @@ import csv
 import math
 from pathlib import Path
 
-import click
+from spare.cli.mistake import Mistake
 
 COLUMNS = ("seconds", "group")
 
@@ -15,7 +15,7 @@ def read_trace(path: Path, groups: int) -> tuple[tuple[float, int], ...]:
     """(seconds, group or -1 for any), ascending.
 
     Raises:
-        click.UsageError: the file cannot be read, or a line of it is wrong; it names the line.
+        Mistake: the file cannot be read, or a line of it is wrong; it names the line.
     """
     found: list[tuple[float, int]] = []
     try:
@@ -23,9 +23,7 @@ def read_trace(path: Path, groups: int) -> tuple[tuple[float, int], ...]:
             rows = csv.reader(file, skipinitialspace=True)
             head = [name.strip() for name in next(rows, [])]
             if sorted(head) != sorted(COLUMNS):
-                raise click.UsageError(
-                    f"{path}: the columns are {', '.join(head) or 'missing'}; needed are seconds and group"
-                )
+                raise Mistake(f"{path}: the columns are {', '.join(head) or 'missing'}; needed are seconds and group")
             for row in rows:
                 if any(field.strip() for field in row):
                     if len(row) > len(head):
@@ -35,10 +33,10 @@ def read_trace(path: Path, groups: int) -> tuple[tuple[float, int], ...]:
                         raise ValueError(f"seconds are {found[-1][0]:g} after {found[-2][0]:g}; they must ascend")
     except ValueError as error:  # a UnicodeDecodeError is one, too
         if isinstance(error, UnicodeDecodeError):
-            raise click.UsageError(f"{path} is no text in UTF-8: {error}") from error
-        raise click.UsageError(f"{path}, line {rows.line_num}: {error}") from error
+            raise Mistake(f"{path} is no text in UTF-8: {error}") from error
+        raise Mistake(f"{path}, line {rows.line_num}: {error}") from error
     except (OSError, csv.Error) as error:
-        raise click.UsageError(f"{path} cannot be read: {error}") from error
+        raise Mistake(f"{path} cannot be read: {error}") from error
     return tuple(found)
 
 

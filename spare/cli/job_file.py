@@ -1,4 +1,4 @@
-"""Reading a job file for a command: with fields overridden, and with every problem shown as a usage error."""
+"""Reading a job file for a command: with fields overridden, and with every problem told."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from spare.api.document import Path as Place
 from spare.api.explain import explain
 from spare.api.job import JobFileError, SPAReJob, load_job
 from spare.api.problems import join
+from spare.cli.mistake import Mistake
 
 _PART = re.compile(r"([A-Za-z][A-Za-z0-9]*)((?:\[\d+\])*)")
 
@@ -49,15 +50,15 @@ def read_job(path: Path, overrides: Sequence[tuple[Place, Any]] = ()) -> SPAReJo
     """The job in a file, with `overrides` in place of what stands there, checked as if they stood there.
 
     Raises:
-        click.UsageError: with every problem that was found.
+        Mistake: with every problem that was found.
     """
     try:
         text = path.read_text(encoding="utf-8")
         return _overridden(text, overrides) if overrides else load_job(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{path} cannot be read: {error}") from error
+        raise Mistake(f"{path} cannot be read: {error}") from error
     except JobFileError as error:
-        raise click.UsageError(f"{path}: {error}") from error
+        raise Mistake(f"{path}: {error}") from error
 
 
 def _overridden(text: str, overrides: Sequence[tuple[Place, Any]]) -> SPAReJob:

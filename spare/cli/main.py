@@ -68,7 +68,8 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in CLIENTS:
                 raise
-            raise click.UsageError(f"{cmd_name} needs {error.name}: pip install 'spare-training[operator]'") from error
+            text = f"{cmd_name} needs {error.name}: pip install 'spare-training[operator]'"
+            raise click.ClickException(text) from error
         assert isinstance(command, click.Command)
         return command
 

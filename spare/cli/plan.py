@@ -19,6 +19,7 @@ from spare.api.spec import MAX_MICRO_BATCHES
 from spare.cli.curve import plot as text_plot
 from spare.cli.job_file import read_job
 from spare.cli.losses import explain_losses
+from spare.cli.mistake import Mistake
 from spare.cli.quantity import MOST_GROUPS, Duration, Groups, Size
 from spare.cli.results import OutFile, json_text, written
 from spare.planner import Placement, place, recommended_redundancy
@@ -121,13 +122,13 @@ def _refuse(options: Iterable[str], why: str) -> None:
 
 
 def job_of(document: SPAReJob | None, numbers: dict[str, Any]) -> Job:
-    """The job, from a file and options. Raises click.UsageError for what is missing, doubled or out of range."""
+    """The job, from a file and options. Raises UsageError or Mistake for what is missing, doubled or out of range."""
     given = dict(numbers)
     if document is not None:
         spec = document.spec
         period = spec.checkpoint.period.total_seconds() if isinstance(spec.checkpoint.period, timedelta) else None
         if period is not None and not period > given["save"]:
-            raise click.UsageError(f"spec.checkpoint.period is {period:g} s; allowed is more than --save-time,"
+            raise Mistake(f"spec.checkpoint.period is {period:g} s; allowed is more than --save-time,"
                                    f" {given['save']:g} s")  # fmt: skip
         given |= {"groups": spec.groups, "gpus_per_group": spec.pods_per_group * spec.proc_per_pod,
                   "micro_batches": spec.parts, "period": period}  # fmt: skip
@@ -209,11 +210,11 @@ def _plot(found: Sequence[Choice], path: Path) -> None:
         click.echo(text_plot({"micro-batches": points}))
         return
     if not points:
-        raise click.UsageError("--plot: nothing to draw, for no redundancy of micro-batches gets the job done")
+        raise Mistake("--plot: nothing to draw, for no redundancy of micro-batches gets the job done")
     try:
         from spare.sim import picture
     except ImportError as error:
-        raise click.UsageError(
+        raise click.ClickException(
             f"a picture needs matplotlib (pip install 'spare-training[simulator]'): {error}"
         ) from error
     with written(path):

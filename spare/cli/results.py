@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from spare.cli.mistake import Mistake
+
 
 class OutFile(click.Path):
     """A file to be written, in a folder that is there.
@@ -102,7 +104,7 @@ def read_results(path: Path) -> Any:
     """What ``write_json`` wrote of estimates: null is infinite.
 
     Raises:
-        click.UsageError: the file cannot be read, or holds something else.
+        Mistake: the file cannot be read, or holds something else.
     """
 
     def restored(values: dict[str, Any]) -> dict[str, Any]:
@@ -113,9 +115,9 @@ def read_results(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), object_hook=restored)
     except OSError as error:
-        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise Mistake(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise click.UsageError(f"{path} is not JSON: {error}") from error
+        raise Mistake(f"{path} is not JSON: {error}") from error
 
 
 def _without_infinity(value: Any) -> Any:

@@ -20,6 +20,7 @@ from spare.cli.job_file import overrides_of, read_job
 from spare.cli.json_lines import JsonLines, dropped
 from spare.cli.lenient import forgive, told_in_words
 from spare.cli.lines import Lines
+from spare.cli.mistake import Mistake
 from spare.cli.script import Scripted, by_group, reader
 from spare.cli.view import View
 from spare.local.launch import RESERVED
@@ -156,7 +157,7 @@ def _fits_this_machine(job: SPAReJob, env: dict[str, str]) -> None:
     if missing:
         unheeded.append(f"only a cluster can fill {', '.join(missing)} (valueFrom); give --env NAME=VALUE for each")
     if unheeded:
-        raise click.UsageError("\n".join(unheeded))
+        raise Mistake("\n".join(unheeded))
 
 
 def _unheeded(spec: Spec) -> Iterator[str]:

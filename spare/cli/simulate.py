@@ -20,6 +20,7 @@ from rich.table import Table
 
 from spare.api.spec import MAX_MICRO_BATCHES
 from spare.cli.failure_trace import read_trace
+from spare.cli.mistake import Mistake
 from spare.cli.quantity import MOST_GROUPS, Duration, Number
 from spare.cli.results import OutFile, folder, read_results, write_csv, write_json, write_whole, written
 from spare.sim import Level, Setting
@@ -233,7 +234,7 @@ def page_command(results: Path, out: Path) -> None:
         from spare.sim import picture_of_paper  # matplotlib takes a second to import
     except ImportError as error:
         needed = "pictures need matplotlib (pip install 'spare-training[simulator]')"
-        raise click.UsageError(f"{needed}: {error}") from error
+        raise click.ClickException(f"{needed}: {error}") from error
 
     paper_results, beyond_results = (read_results(results / f"{name}.json") for name in ("paper", "beyond"))
     relative = os.path.relpath(results, out.parent)
@@ -242,7 +243,7 @@ def page_command(results: Path, out: Path) -> None:
         with written(results):
             picture_of_paper.draw(paper_results, beyond_results, results)
     except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise click.UsageError(
+        raise Mistake(
             f"{results}: paper.json or beyond.json is not what this version writes ({error!r} is missing or wrong);"
             " run `spare simulate paper` and `spare simulate beyond` again"
         ) from error

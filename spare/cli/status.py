@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -23,6 +24,8 @@ EVENTS = 8
 LOOK = 2.0
 """Seconds between two looks for new events."""
 UNBOUNDED = 1000
+INDENT = 4
+"""Of JSON, as kubectl has it."""
 NARROW = 100
 """Below so many columns there are no bars, so that names keep their room."""
 STATES = {"Running": "green", "Complete": "green", "Degraded": "yellow", "Failed": "red"}
@@ -41,7 +44,9 @@ def status(job: str, output: str, access: Access) -> None:
             show(found, _console(), datetime.now(UTC))
         else:
             plain = found.plain()
-            click.echo(json.dumps(plain) if output == "json" else yaml.safe_dump(_lists(plain), sort_keys=False))
+            click.echo(
+                json.dumps(plain, indent=INDENT) if output == "json" else yaml.safe_dump(_lists(plain), sort_keys=False)
+            )
         return 0
 
     sys.exit(on(access, job, work))
@@ -49,7 +54,13 @@ def status(job: str, output: str, access: Access) -> None:
 
 @click.command()
 @click.argument("job")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object a line.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: a list; with --watch one object a line.",
+)
 @click.option("-w", "--watch", is_flag=True, help="Go on until the job has ended.")
 @on_a_cluster
 def events(job: str, output: str, watch: bool, access: Access) -> None:
@@ -59,12 +70,10 @@ def events(job: str, output: str, watch: bool, access: Access) -> None:
         told: set[str] = set()
         while True:
             body = await place.read()
-            for each in await place.events(body["metadata"]["uid"]):
-                if each["metadata"]["uid"] not in told:
-                    told.add(each["metadata"]["uid"])
-                    _tell(event_report(each), output)
-            state = report(body, None, (), ()).state
-            if not watch or state in ("Complete", "Failed"):
+            new = [each for each in await place.events(body["metadata"]["uid"]) if each["metadata"]["uid"] not in told]
+            told |= {each["metadata"]["uid"] for each in new}
+            _tell([event_report(each) for each in new], output, whole=not watch)
+            if not watch or report(body, None, (), ()).state in ("Complete", "Failed"):
                 return 0
             await asyncio.sleep(LOOK)
 
@@ -123,12 +132,18 @@ def _groups(groups: tuple[GroupReport, ...], bar: int) -> Table:
     return table
 
 
-def _tell(event: EventReport, output: str) -> None:
-    if output == "json":
-        fields = {"time": event.time, "reason": event.reason, "message": event.message, "warning": event.warning}
-        click.echo(json.dumps(fields))
+def _tell(events: Sequence[EventReport], output: str, *, whole: bool) -> None:
+    """`whole`: there will be no more."""
+    if output == "text":
+        for each in events:
+            click.echo(f"{each.time} {each.reason}: {each.message}")
+        return
+    plain = [{"time": e.time, "reason": e.reason, "message": e.message, "warning": e.warning} for e in events]
+    if whole:
+        click.echo(json.dumps(plain, indent=INDENT))
     else:
-        click.echo(f"{event.time} {event.reason}: {event.message}")
+        for fields in plain:
+            click.echo(json.dumps(fields))
 
 
 def _age(time: str, now: datetime) -> str:

@@ -43,7 +43,7 @@ async def _set(place: Place, value: bool, wait: float | None) -> int:
         body = await place.read()
         status = Status.model_validate(body.get("status") or {})
         if status.final:
-            raise click.UsageError(f"{place.job} has ended ({status.state}): nothing starts or stops it any more")
+            raise click.ClickException(f"{place.job} has ended ({status.state}): nothing starts or stops it any more")
         policy = body["spec"].get("runPolicy") or {}
         if bool(policy.get("suspend", False)) == value:
             break

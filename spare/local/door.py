@@ -107,13 +107,14 @@ class Door:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if _user_of(writer) not in (os.getuid(), 0):
-                _say(writer, text="only the user who runs the job may ask", code=int(ExitCode.USAGE))
+                _say(writer, text="only the user who runs the job may ask", code=int(ExitCode.USER_ERROR))
                 return
             async with asyncio.timeout(_REQUEST_DEADLINE):
                 asked = _request(json.loads(await reader.readline()))
-            why_not = self._refusal(asked.group)
-            if why_not is not None:
-                _say(writer, text=why_not, code=int(ExitCode.USAGE))
+            refusal = self._refusal(asked.group)
+            if refusal is not None:
+                text, code = refusal
+                _say(writer, text=text, code=int(code))
                 return
             await self._drain(asked, reader, writer)
         except (ValueError, TimeoutError) as error:
@@ -136,15 +137,16 @@ class Door:
             gone.cancel()
             self._askers.remove(asker)
 
-    def _refusal(self, group: int) -> str | None:
-        """Why that group cannot leave now; None if it can."""
+    def _refusal(self, group: int) -> tuple[str, ExitCode] | None:
+        """Why that group cannot leave now, and the exit code for it; None if it can."""
         seen = self._snapshot()
         if not 0 <= group < len(seen.groups):
-            return f"group {group}: the job has the groups 0 to {len(seen.groups) - 1}"
+            return f"group {group}: the job has the groups 0 to {len(seen.groups) - 1}", ExitCode.USAGE
         here = seen.groups[group]
         if here.state not in ("active", "joining"):
             why = f" ({here.reason})" if here.reason else ""
-            return f"group {group} is {here.state}{why}: only a group that trains can leave; the job is {seen.state}"
+            text = f"group {group} is {here.state}{why}: only a group that trains can leave; the job is {seen.state}"
+            return text, ExitCode.USER_ERROR
         return None
 
 

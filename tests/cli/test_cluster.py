@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from spare.api.exit_codes import ExitCode
+from spare.cli import cluster
 from spare.cli.main import main
 from spare.cli.report import GroupReport, report
 from spare.cli.status import show
@@ -28,6 +30,7 @@ from spare_operator import names
 from tests.operator.api_server import ApiServer, Body
 from tests.operator.bed import NAMESPACE, job_body
 
+WRONG_FORM = (["1"], ["job", "one"], ["job", "1", "--no-replacement"], ["job", "--wait", "nan"])
 CHECKPOINT = "epoch-00000001-abcdefgh/step-0000000040"
 
 
@@ -139,6 +142,7 @@ def test_status_says_all_that_is_known_of_a_job(served: Served) -> None:
     found = json.loads(result.output)
 
     assert result.exit_code == 0
+    assert result.output.startswith('{\n    "name": ')  # as kubectl indents it
     assert (found["state"], found["reason"], found["step"], found["epoch"]) == ("Degraded", "GroupLost", 41, 2)
     assert (found["depth"], found["hostsLeft"], found["masked"], found["restarts"]) == (1.375, 2, 1, 0)
     assert (found["checkpoint"], found["checkpointTime"]) == (CHECKPOINT, "2026-01-01T00:00:00Z")
@@ -223,13 +227,24 @@ def test_what_cannot_be_read_is_said_and_no_traceback(served: Served, what: str)
 def test_events_are_those_of_this_job(served: Served) -> None:
     """Oldest first; none of an earlier job of that name."""
     text = served.spare("events", "job").output
+    served.api.put("sparejobs", job_body("fresh"))
 
     assert text.splitlines() == [
         f"2026-01-01T00:00:00Z Checkpointed: {CHECKPOINT} is complete",
         "2026-01-01T00:01:00Z GroupLost: group 3 lost",
     ]
-    lines = [json.loads(line) for line in served.spare("events", "job", "-o", "json").output.splitlines()]
-    assert [each["warning"] for each in lines] == [False, True]
+    result = served.spare("events", "job", "-o", "json")
+    assert [each["warning"] for each in json.loads(result.output)] == [False, True]
+    assert result.output.startswith('[\n    {\n        "time": ')
+    assert json.loads(served.spare("events", "fresh", "-o", "json").output) == []
+
+
+def test_events_as_they_come_are_one_object_a_line(served: Served) -> None:
+    """No list could be read before its end."""
+    served.api.patch("sparejobs", NAMESPACE, "job", status={"conditions": [condition("Complete", "Completed", "")]})
+    lines = served.spare("events", "job", "-w", "-o", "json").output.splitlines()
+
+    assert [json.loads(line)["warning"] for line in lines] == [False, True]
 
 
 @pytest.mark.parametrize(("reason", "code"), [("Drained", 0), ("GroupLost", 1), ("Halting", 1)])
@@ -261,7 +276,7 @@ def test_nobody_is_evicted_of_a_job_that_does_not_train(served: Served, kind: st
     served.api.patch("sparejobs", NAMESPACE, "job", status={"conditions": conditions})
     result = served.spare("drain", "job", "1")
 
-    assert result.exit_code == ExitCode.USAGE
+    assert result.exit_code == 1
     said = f"{reason}: 0 of 4 groups" if kind else "nobody has taken it up yet"
     assert f"job does not train ({said}): only a group that trains can leave" in result.output
     assert not served.api.writes()
@@ -292,16 +307,94 @@ def test_drain_ends_with_the_job(served: Served) -> None:
         (["suspend", "job", "--wait", "nan"], "'nan' is no number from 0 to"),
         (["status", "nobody"], "no SPAReJob 'nobody' in namespace 'team'"),
         (["status", "job", "-n", "elsewhere"], "in namespace 'elsewhere'"),
-        (["status", "job", "--context", "nowhere"], "nowhere"),
+        (["status", "job", "--context", "nowhere"], "kubeconfig has no context 'nowhere'"),
     ],
 )
 def test_what_is_not_there_is_named(served: Served, arguments: list[str], said: str) -> None:
-    """A usage error, and nothing is written."""
+    """In one line where the command line had the right form, else below its usage; and nothing is written."""
     result = served.spare(*arguments)
 
     assert result.exit_code == ExitCode.USAGE
     assert said in result.output
+    assert ("Usage:" in result.output) == (arguments[1:] in WRONG_FORM)
+    assert result.output.startswith("Usage:") or len(result.output.splitlines()) == 1
     assert not served.api.writes()
+
+
+@pytest.mark.parametrize("command", [["status"], ["events"], ["suspend"], ["resume"], ["drain"]])
+@pytest.mark.parametrize(
+    ("status", "message", "said"),
+    [
+        (403, 'sparejobs "job" is forbidden: User "me" cannot get', "the cluster says: Forbidden (403): sparejobs"),
+        (401, "Unauthorized", "does not accept this token or certificate"),
+        (404, "the server could not find the requested resource", "this cluster has no kind SPAReJob (sparejobs.spare"),
+        (
+            404,
+            "404 page not found",
+            "this cluster has no kind SPAReJob (sparejobs.spare.training): install the operator",
+        ),
+    ],
+)
+def test_a_refusal_is_one_line(served: Served, command: list[str], status: int, message: str, said: str) -> None:
+    """No right, no valid token, no definition: nothing is wrong with the command line, and something was not done."""
+    served.api.fail("GET", "/sparejobs/job$", status, message, times=9)
+    result = served.spare(*command, "job", *(["1"] if command == ["drain"] else []))
+
+    assert result.exit_code == 1
+    assert said in result.output
+    assert result.output.startswith("Error: ")
+    assert len(result.output.splitlines()) == 1
+
+
+def test_a_server_that_does_not_answer_is_named(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its address, what was asked, and for how long."""
+    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        served.kubeconfig.write_text(served.kubeconfig.read_text().replace(served.api.address, address))
+        result = served.spare("status", "job")
+
+    assert result.exit_code == 1
+    assert result.output.startswith(
+        f"Error: no answer from the API server at {address}, asked for 0.5 s: GET /apis/spare"
+    )
+    assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "no cluster is named: there is no "),
+        ("", " is no kubeconfig: "),
+        ("[]", " is no kubeconfig: "),
+        ("a: [", " is no kubeconfig: "),
+        ("\0", " is no kubeconfig: "),
+        ("kind: Config", " names no cluster that can be asked: "),
+        (
+            "{contexts: [{name: a, context: {cluster: b}}], current-context: a, clusters: []}",
+            " names no cluster that can",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_names_no_cluster_is_told(tmp_path: Path, text: str | None, said: str) -> None:
+    """By its own name, in one paragraph, without a traceback."""
+    file = tmp_path / "config"
+    if text is not None:
+        file.write_text(text)
+    result = CliRunner(env={"KUBECONFIG": str(file)}).invoke(main, ["status", "job"], terminal_width=200)
+
+    assert (result.exit_code, type(result.exception)) == (ExitCode.USAGE, SystemExit)
+    assert said in result.output
+    assert str(file) in result.output
+    assert "Usage:" not in result.output
+
+
+def test_a_context_is_enough_where_none_is_current(served: Served) -> None:
+    """As for kubectl."""
+    served.kubeconfig.write_text(served.kubeconfig.read_text().replace("current-context: here", ""))
+
+    assert served.spare("status", "job", "--context", "here").exit_code == 0
 
 
 def test_a_disruption_budget_is_told(served: Served) -> None:
@@ -350,8 +443,8 @@ def test_what_has_ended_is_not_resumed(served: Served) -> None:
     served.api.patch("sparejobs", NAMESPACE, "job", status={"conditions": [condition("Complete", "Completed", "")]})
     result = served.spare("resume", "job")
 
-    assert result.exit_code == ExitCode.USAGE
-    assert "job has ended (Complete)" in result.output
+    assert result.exit_code == 1
+    assert result.output == "Error: job has ended (Complete): nothing starts or stops it any more\n"
 
 
 def test_drain_evicts_the_spare_that_took_the_group_s_place(served: Served) -> None:

@@ -86,6 +86,7 @@ def test_all_problems_of_a_job_file_are_told_at_once(tmp_path: Path, command: st
     assert result.exit_code == ExitCode.USAGE
     for place in ("spec.groups", "spec.microBatches", "spec.colour"):
         assert place in result.output
+    assert "Usage:" not in result.output  # the command line was right
     assert "line 6" in result.output
 
 
