@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,48 @@ def test_policies_for_jobs_are_asked_for_alike(overlay: str, tmp_path: Path) -> 
 def test_the_chart_has_no_lint() -> None:
     """Warnings are errors."""
     call("helm", "lint", "--strict", str(CHART))
+
+
+NOTES_AS_AN_OBJECT = """kind: ConfigMap
+metadata: {name: notes}
+data: {text: {{ tpl (.Files.Get "files/NOTES.txt") . | quote }}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "unsaid"),
+    [
+        (
+            (),
+            ("2 operator pods", "in all namespaces", "\n  kubectl apply -f", "definition stays", "EVERY JOB:"),
+            "alone",
+        ),
+        (
+            ("rbac.cluster=false", "replicas=1"),
+            ("1 operator pod,", "team-a alone", "kubectl -n team-a apply -f"),
+            "pods",
+        ),
+        (("crd.install=false",), ("has to be there", "definition stays"), "kubectl delete crd"),
+        (("crd.keep=false",), ("EVERY JOB GO WITH IT",), "stays"),
+    ],
+)
+def test_the_notes_say_what_was_installed_and_how_it_goes(
+    tmp_path: Path, values: tuple[str, ...], said: tuple[str, ...], unsaid: str
+) -> None:
+    """`helm template` leaves notes out, and `helm install` wants a cluster: they are rendered as an object here."""
+    copy = tmp_path / "chart"
+    shutil.copytree(CHART, copy)
+    (copy / "templates" / "NOTES.txt").rename(copy / "files" / "NOTES.txt")
+    (copy / "templates" / "notes.yaml").write_text(NOTES_AS_AN_OBJECT)
+    arguments = [part for value in values for part in ("--set", value)]
+    made = call("helm", "template", "spare", str(copy), "-n", "team-a", "--kube-version", "1.34", *arguments)
+    notes = objects(made)["ConfigMap", "notes"]["data"]["text"]
+
+    for each in (*said, "spare-operator in namespace team-a", "helm uninstall spare -n team-a"):
+        assert each in notes
+    assert unsaid not in notes
+    (sample,) = set(re.findall(r"apply -f (\S+)", notes))
+    assert (ROOT / sample).exists()
 
 
 def test_one_namespace_needs_no_right_beyond_it() -> None:
