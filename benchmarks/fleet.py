@@ -2,9 +2,10 @@
 
 The real coordinator, with the real connections, against simulated agents: 1,000 on real sockets, in a process of their
 own, and more in virtual time, where what counts is the processor time of the coordinator and its agents together. Every
-agent sends a heartbeat and a commit each second. Measured: from the first plan's decision until every agent runs under
-it, the same after 1, 10 and 100 losses at once, the coordinator's processor time and memory while nothing fails, and
-the messages that it takes. The last line is one JSON object of all figures.
+agent sends a heartbeat each second and commits a step, of which it reports as many as real ones do. Measured: from the
+first plan's decision until every agent runs under it, the same after 1, 10 and 100 losses at once, the coordinator's
+processor time and memory while nothing fails, and the messages that it takes. The last line is one JSON object of all
+figures.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run from a checkout, installed or not
 
 from spare.api import wire
+from spare_runtime.telling import pause
 
 JOB, TOKEN = "fleet", "benchmark"
 STORE = "127.0.0.1:1"
@@ -34,6 +35,7 @@ class Agent:
         self.epoch = self.step = self.sent = 0
         self.lost = False
         self._send = send
+        self._began = self._next = 0.0
 
     def say(self, kind: type[wire.Up], **fields: object) -> None:
         """Send a report."""
@@ -52,6 +54,7 @@ class Agent:
             return
         if isinstance(message, wire.Plan) and message.admission is not None and message.epoch > self.epoch:
             self.epoch = message.epoch
+            self._began, self._next = asyncio.get_running_loop().time(), 0.0
             self.say(wire.Running, step=self.step)
         elif isinstance(message, wire.Probe):
             self.beat(message.nonce)
@@ -60,10 +63,12 @@ class Agent:
         """A sign of life."""
         self.say(wire.Alive, nonce=nonce, worker="running", step=self.step, phase="compute")
 
-    def commit(self) -> None:
-        """A step is committed."""
+    def commit(self, now: float, ranks: int) -> None:
+        """A step is committed, which is reported as often as real workers do."""
         self.step += 1
-        self.say(wire.Committed, step=self.step, loss=1.0, computed=8)
+        if now >= self._next:
+            self._next = now + pause(now - self._began, ranks)
+            self.say(wire.Committed, step=self.step, loss=1.0, computed=8)
 
     def lose(self) -> None:
         """The worker dies."""
@@ -72,7 +77,7 @@ class Agent:
 
 
 class Fleet:
-    """All agents of one job, and their clockwork: a heartbeat and a commit each `period`, spread over it."""
+    """All agents of one job, and their clockwork: a heartbeat and a step each `period`, spread over it."""
 
     def __init__(self, groups: int, period: float) -> None:
         self.groups, self.period = groups, period
@@ -89,7 +94,7 @@ class Fleet:
             return
         agent.beat()
         if agent.epoch:
-            agent.commit()
+            agent.commit(asyncio.get_running_loop().time(), self.groups)
         asyncio.get_running_loop().call_later(self.period, self._tick, agent)
 
     def sent(self) -> int:

@@ -211,7 +211,8 @@ class Standing(ABC):
         line.step, line.micros, line.phase = self.training.committed, 0, "compute"
         if self._loss is not None:  # each rank's own is that of its part of the group's work
             self.training.loss = self._loss
-        self._commits.tell(line.step, self.training.loss, computed, spent)
+        ranks = self.plan.placement.groups * self.env.ranks
+        self._commits.tell(line.step, self.training.loss, computed, spent, ranks)
 
     def _load(self, meeting: Meeting) -> None:
         """Wait for the training state and take it over.

@@ -9,8 +9,16 @@ from spare_runtime.line import Line
 
 _EVERY, _MOST = 0.05, 0.25
 """Seconds between two reports of commits: at first, and in the long run."""
+_ALL = 400
+"""Reports that all ranks of all groups make in a second at most, but for the first of each epoch: the coordinator of a
+large job has the heartbeats of all of them to read as well."""
 _SHARE = 1 / 40
 """Of the time since the epoch began, how long the next report waits, within these bounds."""
+
+
+def pause(lasted: float, ranks: int) -> float:
+    """Seconds until the next report of an epoch that has lasted so long, in a job of so many ranks."""
+    return max(min(max(_EVERY, _SHARE * lasted), _MOST), ranks / _ALL)
 
 
 class Commits:
@@ -25,8 +33,9 @@ class Commits:
         self._epoch, self._began, self._next = -1, 0.0, 0.0
         self._computed, self._seconds = 0, 0.0
 
-    def tell(self, step: int, loss: float | None, computed: int, seconds: float) -> None:
-        """The group has committed a step, after computing `computed` micro-batches for it in so many seconds."""
+    def tell(self, step: int, loss: float | None, computed: int, seconds: float, ranks: int) -> None:
+        """The group has committed a step, after computing `computed` micro-batches for it in so many seconds. `ranks`:
+        how many the job has, of all groups."""
         now, epoch = self._clock(), self._line.epoch
         self._computed += computed
         self._seconds += seconds
@@ -34,7 +43,7 @@ class Commits:
             self._epoch, self._began = epoch, now
         elif now < self._next:
             return
-        self._next = now + min(max(_EVERY, _SHARE * (now - self._began)), _MOST)
+        self._next = now + pause(now - self._began, ranks)
         what = {"computed": self._computed, "seconds": self._seconds}
         self._line.send(self._line.report(wire.Committed, step=step, loss=loss, **what))
         self._computed, self._seconds = 0, 0.0

@@ -57,14 +57,15 @@ def decide(state: State, signals: Sequence[Signal], now: float) -> Decision:
     for signal in signals:
         note(turn, signal)
     noted = turn.state
-    if not routine.goes_on_as_before(turn, signals):
-        _conclude(turn)
+    if routine.goes_on_as_before(turn, signals):  # then it moves no moment, either
+        return Decision(noted, (), "; ".join(turn.reasons), noted.wake)
+    _conclude(turn)
     if turn.state.plan is not state.plan and (broken := _broken_rules(turn.state)):
         turn = Turn(noted, now)  # nothing that follows from such a plan is done
         text = f"plan {turn.state.plan.epoch + 1 if turn.state.plan else 1} would break the rules: {'; '.join(broken)}"
         turn.end(ExitCode.INEXACT, EventReason.INVALID_PLAN, text)
-    after = turn.state
-    return Decision(after, tuple(turn.actions), "; ".join(turn.reasons), _wake(after, now))
+    turn.set(wake=_wake(turn.state, now))
+    return Decision(turn.state, tuple(turn.actions), "; ".join(turn.reasons), turn.state.wake)
 
 
 def _broken_rules(state: State) -> tuple[str, ...]:

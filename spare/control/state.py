@@ -6,6 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from spare.api import wire
@@ -329,6 +330,8 @@ class State:
     """(uid, kind of message) of which a refusal was announced: one event each, not a flood (field case F54)."""
     recovering: Recovering | None = None
     recoveries: tuple[Recovered, ...] = ()
+    wake: float = -math.inf
+    """When time alone changes a decision, as of the last look at the job as a whole."""
     exit_code: int | None = None
     verdict: str = ""
     end: str = ""
@@ -365,7 +368,8 @@ class State:
         """That incarnation, if it was asked to go."""
         return next((leaver for leaver in self.leavers if leaver.uid == uid), None)
 
-    @property
+    @cached_property
     def live(self) -> tuple[int, ...]:
-        """Members not known to be dead, ascending."""
+        """Members not known to be dead, ascending. Asked for a dozen times in each look at the whole job, and as long as
+        the job is large; `changed` lets go of it."""
         return tuple(g for g in self.plan.groups if self.member(g)) if self.plan else ()

@@ -31,6 +31,7 @@ def changed(value: T, **changes: Any) -> T:
     found = object.__new__(type(value))
     vars(found).update(fields)
     vars(found).update(changes)
+    vars(found).pop("live", None)  # worked out from the others, see State
     return found
 
 
@@ -71,8 +72,9 @@ class Turn:
         """Let this be all that is known under a group's, or spare's, number."""
         count = len(self.state.groups)
         kind, at = ("groups", number) if number < count else ("spares", number - count)
-        rows = getattr(self.state, kind)
-        self.set(**{kind: (*rows[:at], here, *rows[at + 1 :])})
+        rows = list(getattr(self.state, kind))
+        rows[at] = here
+        self.set(**{kind: tuple(rows)})
 
     def put_pod(self, group: int, pod: int, **changes: Any) -> None:
         """Change what is known of one pod of a group."""

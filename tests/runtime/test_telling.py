@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from spare.api import wire
 from spare_runtime.line import Line
 from spare_runtime.telling import Commits
@@ -33,7 +35,7 @@ def test_reports_become_rare_and_leave_nothing_out() -> None:
     at = []
     for step in range(3000):
         before = len(line.told)
-        commits.tell(step, 1.0, computed=2, seconds=0.5)
+        commits.tell(step, 1.0, computed=2, seconds=0.5, ranks=4)
         if len(line.told) > before:
             at.append(now[0] - 100.0)
         now[0] += 0.01
@@ -46,16 +48,28 @@ def test_reports_become_rare_and_leave_nothing_out() -> None:
     assert sum(each["seconds"] for each in line.told) == 0.25 * reported
 
 
+def test_a_thousand_ranks_do_not_flood_the_coordinator() -> None:
+    """Heartbeats tell the step; of commits 400 a second come, of all ranks together, and the first of each at once."""
+    line, now = Sent(), [0.0]
+    commits = Commits(cast(Line, line), lambda: now[0])
+    for step in range(3000):
+        commits.tell(step, None, computed=1, seconds=0.1, ranks=1000)
+        now[0] += 0.1
+
+    assert [each["step"] for each in line.told][:3] == [0, 25, 50]
+    assert len(line.told) == pytest.approx(120, abs=6)
+
+
 def test_the_first_commit_of_an_epoch_is_told_at_once() -> None:
     """It ends a recovery; from there on reports are as frequent as at first."""
     line, now = Sent(), [0.0]
     commits = Commits(cast(Line, line), lambda: now[0])
     for step in range(2000):
-        commits.tell(step, None, 1, 0.0)
+        commits.tell(step, None, 1, 0.0, 4)
         now[0] += 0.01
     line.epoch, count = 2, len(line.told)
     for step in range(2000, 2100):
-        commits.tell(step, None, 1, 0.0)
+        commits.tell(step, None, 1, 0.0, 4)
         now[0] += 0.01
 
     assert line.told[count]["step"] == 2000
