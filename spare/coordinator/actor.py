@@ -234,8 +234,8 @@ class Coordinator:
         return [*self._links.values(), *self._parting]
 
     def _to(self, group: int, uid: str) -> list[Link]:
-        """The links to one incarnation, on its way out or not."""
-        return [link for link in self._all() if (link.group, link.uid) == (group, uid)]
+        """The links to one incarnation, on its way out or not. Asked for every group of a plan: no search among all."""
+        return [link for link in (*self._of([group]), *self._parting) if (link.group, link.uid) == (group, uid)]
 
     def _of(self, groups: Sequence[int]) -> list[Link]:
         """The links to all agents of some groups."""
