@@ -1,4 +1,4 @@
-"""Signals that only say that all goes on as before: noted at once, and the job as a whole is looked at with the ticks."""
+"""Signals that only say that all goes on as before: noted at once; the ticks look at the job as a whole."""
 
 from __future__ import annotations
 
