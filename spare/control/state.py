@@ -370,6 +370,6 @@ class State:
 
     @cached_property
     def live(self) -> tuple[int, ...]:
-        """Members not known to be dead, ascending. Kept, for it takes long in a large job and is asked for a dozen times in each
-        look at the whole; `changed` lets go of it."""
+        """Members not known to be dead, ascending. Kept until something changes (`changed` lets go of it):
+        in a large job it takes long, and each look at the whole asks for it a dozen times."""
         return tuple(g for g in self.plan.groups if self.member(g)) if self.plan else ()
