@@ -285,7 +285,7 @@ def released(turn: Turn, going: Sequence[Leaver], plan: Plan) -> None:
     for leaver in going:
         here = turn.group(leaver.group)
         turn.move(
-            leaver.group, GroupState.LEFT, reason=f"left ({leaver.reason})", past=here.past | {leaver.uid}, uid=""
+            leaver.group, GroupState.LEFT, reason=f"left ({leaver.reason})", past=here.outlived(leaver.uid), uid=""
         )
         turn.do(LetGo(leaver.group, leaver.uid))
         if leaver.again:

@@ -107,7 +107,7 @@ def _replace(turn: Turn, here: Group, uid: str) -> None:
     """Another incarnation has the group's number now: the old one is lost at this moment, and never listed again."""
     if turn.state.member(here.group):
         gone(turn, here.group, f"its agent was replaced by a new one ({uid})", turn.now)
-    past = turn.group(here.group).past | ({here.uid} if here.uid else set())
+    past = turn.group(here.group).outlived(here.uid)
     pods = fresh_pods(len(here.pods), heard=turn.now, zones=tuple(pod.zone for pod in here.pods))
     started = turn.now if here.uid or here.started > turn.now else here.started  # not known: by now, at the latest
     fresh = Group(
@@ -131,7 +131,7 @@ def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
     elif here.state is not GroupState.LOST:
         if here.uid:
             turn.do(DeleteGroup(group, here.uid))
-        past = here.past | ({here.uid} if here.uid else set())
+        past = here.outlived(here.uid)
         turn.move(group, GroupState.LOST, reason=cause, past=past)
         turn.start_again(group)
 

@@ -31,7 +31,7 @@ class Kept:
     attempts: tuple[tuple[int, int], ...] = ()
     """(group, starts) of groups that were started more than once since they last were members."""
     past: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    """(group, incarnations that were removed)."""
+    """(group, incarnations that were removed, the newest last)."""
     finishing: bool = False
     """All members have committed the last step."""
     checkpoints: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Kept:
             step=state.step,
             joining=joining,
             attempts=tuple((here.group, here.attempts) for here in state.groups if here.attempts > 1),
-            past=tuple((here.group, tuple(sorted(here.past)[-_PAST:])) for here in state.groups if here.past),
+            past=tuple((here.group, here.past[-_PAST:]) for here in state.groups if here.past),
             finishing=state.finishing,
             checkpoints=state.checkpoints,
             damaged=tuple(sorted(state.damaged)),

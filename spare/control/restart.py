@@ -87,7 +87,7 @@ def _begin_again(turn: Turn, text: str, lost: tuple[int, ...]) -> None:
             turn.put(group, ranks=fresh_ranks(len(here.ranks)), started=turn.now)
         else:  # its ranks have met, and cannot meet again
             turn.do(DeleteGroup(group, here.uid))
-            turn.move(group, GroupState.LOST, past=here.past | {here.uid}, reason="it begins again, all ranks anew")
+            turn.move(group, GroupState.LOST, past=here.outlived(here.uid), reason="it begins again, all ranks anew")
             turn.put(group, retry=turn.now)
     for here in turn.state.groups:
         gone = here.state in (GroupState.LOST, GroupState.LEFT)

@@ -88,9 +88,9 @@ def going_on(recorded: str) -> str:
         ValueError: as `resume`.
     """
     plan, kept = read_document(recorded)
-    past = {group: set(uids) for group, uids in kept.past}
+    past = dict(kept.past)
     for member in plan.members:
-        past.setdefault(member.group, set()).add(member.uid)
+        past[member.group] = Group(member.group, past=past.get(member.group, ())).outlived(member.uid)
     fresh = replace(
         kept,
         exit_code=None,
@@ -99,14 +99,14 @@ def going_on(recorded: str) -> str:
         finishing=False,
         joining=(),
         attempts=(),
-        past=tuple((group, tuple(sorted(uids))) for group, uids in sorted(past.items())),
+        past=tuple(sorted(past.items())),
         restarting=(kept.step, "it was suspended"),
     )
     return document(plan, fresh)
 
 
 def _group(config: Config, plan: Plan, kept: Kept, number: int, now: float) -> Group:
-    attempts, past = dict(kept.attempts).get(number, 1), frozenset(dict(kept.past).get(number, ()))
+    attempts, past = dict(kept.attempts).get(number, 1), dict(kept.past).get(number, ())
     member = plan.by_group.get(number)
     if member is None or (kept.restarting is not None and member.uid in past):
         # Its replacement may have been started already: the backend has this long to tell of it.

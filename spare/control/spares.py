@@ -65,7 +65,7 @@ def overtook(turn: Turn, here: Group, uid: str) -> bool:
     """Whether this is a start of the group that came too late: a spare has taken the place. It is ended."""
     if here.spare is None or here.state in (GroupState.STARTING, GroupState.LOST, GroupState.LEFT):
         return False
-    turn.put(here.group, past=here.past | {uid})
+    turn.put(here.group, past=here.outlived(uid))
     turn.do(DeleteGroup(here.group, uid))
     return True
 
@@ -94,7 +94,7 @@ def lost(turn: Turn, here: Group, cause: str) -> None:
     pause = config.backoff(attempts)
     if here.uid:
         turn.do(DeleteGroup(here.group, here.uid))
-    past = here.past | ({here.uid} if here.uid else set())
+    past = here.outlived(here.uid)
     fresh = _row(config, here.group, turn.now + pause)
     turn.seat(here.group, replace(fresh, past=past, attempts=attempts, reason=cause))
     text = f"{turn.name(here.group)} is lost ({cause}); another is started in {pause:.1f} s"
@@ -166,7 +166,7 @@ def _take(turn: Turn, here: Group, spare: Group) -> None:
     group, config = here.group, turn.config
     if here.uid and here.state is GroupState.STARTING:
         turn.do(DeleteGroup(group, here.uid))
-    past = here.past | ({here.uid} if here.uid else set())
+    past = here.outlived(here.uid)
     turn.move(group, GroupState.READY)
     which = spare.group - config.groups
     again = here.attempts + 1

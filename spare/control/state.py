@@ -86,8 +86,8 @@ class Group:
     state: GroupState = GroupState.STARTING
     uid: str = ""
     """Present incarnation; empty until one is known."""
-    past: frozenset[str] = frozenset()
-    """Incarnations that were lost or replaced: nothing they say counts any more."""
+    past: tuple[str, ...] = ()
+    """Incarnations that were lost or replaced, the newest last: nothing they say counts any more."""
     pods: tuple[Pod, ...] = (Pod(0),)
     ranks: tuple[Rank, ...] = (Rank(0),)
     """Of all pods, in the order of the pods."""
@@ -111,6 +111,10 @@ class Group:
     """Since when it has been much slower than the median, or about as fast; neither in between."""
     straggler: bool = False
     """It has been slow for long, and not well for long since."""
+
+    def outlived(self, uid: str) -> tuple[str, ...]:
+        """`past` with this incarnation as its newest; an empty one is none."""
+        return (*(each for each in self.past if each != uid), uid) if uid else self.past
 
     @property
     def zone(self) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ class Turn:
         joined = here.state is not GroupState.JOINING
         losses = (*self.state.losses, Loss(group, here.uid, cause, first, joined))
         self.set(losses=losses, losses_seen=self.state.losses_seen + joined)
-        self.move(group, GroupState.LOST, reason=cause, past=here.past | {here.uid})
+        self.move(group, GroupState.LOST, reason=cause, past=here.outlived(here.uid))
         self.start_again(group)
 
     def start_again(self, group: int) -> None:

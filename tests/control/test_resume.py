@@ -13,9 +13,9 @@ from spare.api import wire
 from spare.api.exit_codes import ExitCode
 from spare.control.action import Connect, CreateGroup, DeleteGroup, EndJob, PushPlan, SendFinish
 from spare.control.record import Kept, document, read_document
-from spare.control.resume import resume
+from spare.control.resume import going_on, resume
 from spare.control.signal import AgentGone, AgentUp, Tick
-from spare.control.state import GroupState, JobState
+from spare.control.state import Group, GroupState, JobState
 from tests.control.drive import CONFIG, JOB, Drive, started
 
 
@@ -54,6 +54,27 @@ def test_nothing_recorded_begins_the_job() -> None:
     decision = resume(CONFIG, None, 5.0)
 
     assert [a.group for a in decision.actions if isinstance(a, CreateGroup)] == [0, 1, 2, 3]
+
+
+def test_the_newest_of_a_group_s_former_incarnations_are_kept() -> None:
+    """By age and not by name: one that ended long ago is not heard of again, the last one may be."""
+    here = Group(1, past=("u9", "u8", "u7", "u6"))
+    aged = replace(here, past=here.outlived("u5"))
+    state = started().state
+    groups = tuple(aged if each.group == 1 else each for each in state.groups)
+
+    assert dict(Kept.of(replace(state, groups=groups)).past) == {1: ("u8", "u7", "u6", "u5")}
+    assert aged.outlived("u7") == ("u9", "u8", "u6", "u5", "u7")
+    assert aged.outlived("") == aged.past
+
+
+def test_a_suspended_job_knows_those_whom_it_let_go_though_they_are_named_before_older_ones() -> None:
+    """Their group begins again by new ones, and nothing that they say counts."""
+    drive = started()
+    kept = replace(Kept.of(drive.state), past=((1, ("x1", "x2", "x3", "x4")),), exit_code=0)
+    state = resume(drive.config, going_on(document(drive.plan, kept)), 5.0).state
+
+    assert dict(Kept.of(state).past)[1] == ("x2", "x3", "x4", "u1")
 
 
 def test_a_coordinator_that_comes_back_changes_nothing() -> None:
