@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import click
+
 from spare.api.exit_codes import ExitCode
 from spare.api.job import SPAReJob
 from spare.api.ledger import audit
@@ -21,7 +23,7 @@ from spare.cli.view import Run, View
 from spare.control.config import Config
 from spare.control.signal import Suspend
 from spare.coordinator.actor import Coordinator
-from spare.coordinator.observe import Observer
+from spare.coordinator.observe import Observer, Snapshot
 from spare.local.backend import LocalBackend
 from spare.local.door import Door
 from spare.local.launch import AgentMissing, Launch, agent_program
@@ -32,6 +34,8 @@ from spare.planner import recommended_redundancy
 _ENDINGS = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.SIGTERM, signal.SIGHUP: ExitCode.SIGHUP}
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 SUMMARY = "summary.json"
+LOOK = 1.0
+"""Seconds between two looks whether the run's folder is there."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
 
     Raises:
         StillAlive: a process could not be ended.
+        RunFolderRemoved: by somebody else, while the job ran.
         OSError: the run folder cannot be written.
     """
     spec, redundancy = order.job.spec, redundancy_of(order.job)
@@ -99,14 +104,19 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     observers.append(door)
     view.begin(Run(launch.job, spec.groups, redundancy, spec.micro_batches, launch.folder, order.script))
     ending = _Ending(coordinator, backend, view, config.grace)
+    watch = asyncio.create_task(_watch(backend.folder, coordinator, view, config.grace))
     try:
         await opened(door, view)
         with ending.watched():
             snapshot = await coordinator.run()
+        removed = await asyncio.to_thread(backend.folder.removed)
+        if removed is not None:
+            raise RunFolderRemoved(removed, snapshot)
     except BaseException:
         view.broken()
         raise
     finally:
+        watch.cancel()
         door.close()
     ledgers = await asyncio.to_thread(backend.folder.ledgers)
     checked = audit(ledgers, spec.groups, spec.micro_batches)
@@ -119,6 +129,26 @@ async def conduct(order: Order, launch: Launch, view: View) -> Outcome:
     if ending.exit_code is not None and not backend.alive():
         view.note("no process of the job is left")
     return outcome
+
+
+class RunFolderRemoved(click.ClickException):
+    """Nothing can be counted any more, and no plan be written down where a coordinator that comes back would look."""
+
+    def __init__(self, what: Path, snapshot: Snapshot) -> None:
+        super().__init__(
+            f"{what} was removed while the job ran: what was in it (logs, ledgers, the plan) is lost, so that what the "
+            f"job did cannot be audited. It ended after step {snapshot.step}: {snapshot.verdict or snapshot.state}"
+        )
+
+
+async def _watch(folder: RunFolder, coordinator: Coordinator, view: View, grace: float) -> None:
+    """Stop the job, in good order, once its folder is gone: nobody could be told of another plan."""
+    while (removed := await asyncio.to_thread(folder.removed)) is None:  # noqa: ASYNC110  # nobody tells us
+        await asyncio.sleep(LOOK)
+    view.note(f"{removed} was removed: all groups stop after the step in flight")
+    with contextlib.suppress(OSError):  # else the plan that lets them stop cannot be written, and they stop without it
+        await asyncio.to_thread(folder.path.mkdir, parents=True, exist_ok=True)
+    coordinator.emit(Suspend(f"{removed} was removed", grace))
 
 
 async def opened(door: Door, view: View) -> None:

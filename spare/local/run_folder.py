@@ -7,6 +7,10 @@ import secrets
 import tempfile
 from datetime import datetime
 from pathlib import Path
+from typing import Final
+
+LEDGERS: Final = "ledger"
+"""Folder in it, which the workers make."""
 
 
 class RunFolder:
@@ -14,6 +18,11 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._known = {each: _identity(each) for each in self._needed}
+
+    @property
+    def _needed(self) -> tuple[Path, Path]:
+        return self.path, self.path / LEDGERS
 
     @classmethod
     def create(cls, runs: Path, job: str, now: datetime) -> RunFolder:
@@ -25,6 +34,20 @@ class RunFolder:
         path = runs / f"{job}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         path.mkdir(parents=True)
         return cls(path.resolve())
+
+    def removed(self) -> Path | None:
+        """What somebody else has removed since it was there: the folder, or the ledgers in it. None: nothing, or it
+        cannot be told now."""
+        for path, known in self._known.items():
+            try:
+                now = _identity(path)
+            except OSError:
+                return None
+            if known is None:
+                self._known[path] = now
+            elif now != known:
+                return path
+        return None
 
     @property
     def name(self) -> str:
@@ -50,7 +73,7 @@ class RunFolder:
 
     def ledgers(self) -> dict[str, list[bytes]]:
         """Lines of each ledger, by the name of its file; empty where no step was begun."""
-        return {file.stem: file.read_bytes().splitlines() for file in sorted(self.path.glob("ledger/*.jsonl"))}
+        return {file.stem: file.read_bytes().splitlines() for file in sorted(self.path.glob(f"{LEDGERS}/*.jsonl"))}
 
     def record(self, name: str, text: str) -> None:
         """Replace the document `name` as a whole: a crash leaves the old one or the new one, never half of one.
@@ -71,3 +94,12 @@ class RunFolder:
         except BaseException:
             os.unlink(temporary)
             raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Of what is there now; None: nothing is."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sysconfig
@@ -133,6 +134,18 @@ def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
         assert run.kin.pids() == []
         summary = json.loads((run.folder / "summary.json").read_text())
         assert summary["exit_code"] == ExitCode.INTERRUPTED
+
+
+def test_a_run_folder_that_is_removed_ends_the_run_by_name(tmp_path: Path) -> None:
+    """The next plan could not be written down, and all would wait for it; nothing could be counted at the end."""
+    with started(tmp_path, "[sleep, '600']") as run:
+        shutil.rmtree(run.folder)
+        exit_code, _, err = run.end()
+
+        assert exit_code == ExitCode.USER_ERROR
+        assert f"Error: {run.folder} was removed while the job ran" in err
+        assert "after step 0" in err
+        assert run.kin.pids() == []
 
 
 @pytest.mark.parametrize("after", [0.3, 0.6, None])

@@ -31,6 +31,23 @@ def test_a_document_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
+def test_what_was_removed_is_named_and_stays_removed(tmp_path: Path) -> None:
+    """Also where another folder has its name since; ledgers that are not there yet are not missed."""
+    path = tmp_path / "run"
+    path.mkdir()
+    folder = RunFolder(path)
+    assert folder.removed() is None
+    (path / "ledger").mkdir()
+    assert folder.removed() is None
+    (path / "ledger").rename(tmp_path / "elsewhere")
+    assert folder.removed() == path / "ledger"
+
+    path.rename(tmp_path / "moved")
+    assert folder.removed() == path
+    path.mkdir()
+    assert folder.removed() == path
+
+
 def test_a_document_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     """What fails half way is cleaned up."""
     folder = RunFolder(tmp_path)

@@ -15,8 +15,8 @@ import pytest
 
 from spare.api.checkpoint import Manifest, Name
 from spare_runtime.checkpoint.folder import Folder
-from tests.training.processes import pid_of, wait_for
-from tests.training.runs import Run, check_survived, job_file, run, start
+from tests.training.processes import commits, pid_of, processes_of, wait_for
+from tests.training.runs import Run, check_survived, job_file, result, run, start
 from tests.training.scripts.counting import digest_after
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -264,3 +264,22 @@ def test_a_manifest_says_what_the_job_was(tmp_path: Path) -> None:
     assert (manifest.step, manifest.samples, manifest.begun_from) == (4, 128, None)
     assert manifest.model == {"weight": ((100, 1), "float64")}
     assert [str(each) for each in manifest.terms.data] == ["numbers with 100 samples"]
+
+
+def test_a_run_folder_that_is_removed_stops_the_job_after_a_step_that_is_saved(tmp_path: Path) -> None:
+    """All that was in it is lost, and nothing else: the next run goes on where this one stopped, as if it had not."""
+    file = job(tmp_path, 400)
+    process = start(file)
+    wait_for("commits", lambda: commits(tmp_path) > 40)
+    shutil.rmtree(tmp_path / "runs")
+    done = result(process, file)
+
+    assert done.code == 1, done.told()
+    assert "was removed while the job ran" in done.output
+    assert not processes_of(tmp_path / "runs")
+    newest = Folder(tmp_path / "saved").complete()[0]
+    shutil.rmtree(tmp_path / "runs")
+    again = run(job(tmp_path, newest.step + 10))
+    check_survived(again, steps=newest.step + 10, masked=0)
+    assert min(e["step"] for e in ledger(again) if "commits" in e) == newest.step
+    assert f"It ended after step {newest.step}" in done.output
