@@ -17,6 +17,8 @@ from spare_runtime.reaction import Reaction, reaction
 from spare_runtime.surroundings import REAL, Surroundings
 
 _SAY_EVERY = 30.0
+_SAY_WHILE_WANTED = 3600.0
+"""The same for what may last for days."""
 
 
 class Membership:
@@ -159,7 +161,7 @@ class Membership:
             now = self._around.clock()
             if not ready() and now - began > deadline:
                 raise PlanTimeout(f"waited {deadline:.0f} s for {what}")
-            if now - said > _SAY_EVERY and deadline < math.inf:  # who waits for as long as it is wanted need not say so
+            if now - said > (_SAY_EVERY if deadline < math.inf else _SAY_WHILE_WANTED):
                 said = now
                 self._around.say(f"spare: {now - began:.0f} s of waiting for {what}")
 

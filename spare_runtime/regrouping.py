@@ -80,9 +80,11 @@ class Regrouping(Legacies):
     def _next_plan(self, why: str) -> wire.Plan:
         """The plan to act on, waiting for it: the newest that any rank of this group has to act on; the end of this
         process if that is what it says."""
-        least, deadline = 0, PLAN_DEADLINE
+        least = 0
+        # The first plan waits for nodes, quotas and queues, maybe for days: as long as the agent, which ends this
+        # process if nobody asks for it (`agent.wanted`).
+        deadline = PLAN_DEADLINE if self.membership.plan is not None else math.inf
         if self.env.spare is not None:
-            deadline = math.inf  # as long as its agent, which ends it if nobody asks for it (`agent.wanted`)
             self._around.say(f"spare: ready, and waits for a place as spare {self.env.spare}")
         while True:
             plan = self.membership.next_plan(deadline, why, least)

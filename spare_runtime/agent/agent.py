@@ -221,7 +221,7 @@ class Agent:
         while True:
             await asyncio.sleep(self.env.heartbeat)
             self._beat_once()
-            self._wanted.look(self._up is not None or self.env.spare is None)
+            self._wanted.look(self._up is not None or self.plan is not None)
 
     def _beat_once(self, nonce: int | None = None) -> None:
         for worker in self.workers:

@@ -2,8 +2,9 @@
 
 The ranks of a group make one process group of their own, for the script's own parallelism inside the group: once, when
 they start, for they live and die together. The agent of pod 0 serves the store at which they meet, so its address is
-known before any worker runs; other pods are told it by the coordinator. For scripts that call `init_process_group`
-themselves there is torch's usual environment, with a port that pod 0 keeps free.
+known before any worker runs; the coordinator tells it to all pods of the group, once all of their agents run. No worker
+begins before: a pod may wait for a node or a quota for days, and ranks wait for each other for minutes. For scripts
+that call `init_process_group` themselves there is torch's usual environment, with a port that pod 0 keeps free.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Assembling:
         self._env = env
         self._known = asyncio.Event()
         self._assembly: Assembly | None = None
+        self._mine: Assembly | None = None
+        """What pod 0 says to the others."""
         self._store: StoreServer | None = None
         self._kept: socket.socket | None = None
         if env.pod == 0:
@@ -71,16 +74,18 @@ class Assembling:
                 self._store = StoreServer(env.bind, env.token)
                 home = str(self._store.address)
             self._kept = _keep_port(env.bind)
-            self._set(home, wire.Address(*self._kept.getsockname()[:2]))
+            self._mine = Assembly(env, home, wire.Address(*self._kept.getsockname()[:2]))
+            if env.pods == 1:
+                self._set(self._mine)
 
-    def _set(self, home: str, master: wire.Address) -> None:
-        self._assembly = Assembly(self._env, home, master)
+    def _set(self, assembly: Assembly) -> None:
+        self._assembly = assembly
         self._known.set()
 
     def heard(self, message: wire.Assemble) -> None:
-        """The coordinator says where. The first word counts: workers may have started with it."""
+        """The coordinator says where, and that all are there. The first word counts: workers start with it."""
         if self._assembly is None:
-            self._set(message.home, wire.Address.parse(message.master))
+            self._set(self._mine or Assembly(self._env, message.home, wire.Address.parse(message.master)))
 
     async def known(self) -> Assembly:
         """Wait until it is known. Without a deadline: the coordinator has one for the start of a group."""
@@ -90,9 +95,9 @@ class Assembling:
 
     def told(self) -> dict[str, str]:
         """What pod 0 of several says in its hello for the others."""
-        if self._env.pods == 1 or self._env.pod != 0 or self._assembly is None:
+        if self._env.pods == 1 or self._mine is None:
             return {}
-        return {"home": self._assembly.home, "master": str(self._assembly.master)}
+        return {"home": self._mine.home, "master": str(self._mine.master)}
 
 
 def _keep_port(bind: str) -> socket.socket:

@@ -1,4 +1,7 @@
-"""A spare waits for as long as somebody may want it: until a coordinator has been away for too long."""
+"""Who has no plan yet waits for as long as somebody may want it: until a coordinator has been away for too long.
+
+A spare waits for a place, a group for the others: for their nodes, for a quota, for a queue, and that may take days.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 UNWANTED: Final = 3600.0
-"""Seconds without a coordinator after which a spare ends: as long as a group waits for a plan. One that comes back
-later starts another."""
+"""Seconds without a coordinator after which it ends: as long as a member waits for a plan. A coordinator that comes
+back later starts another."""
 
 
 class Wanted:
@@ -19,8 +22,8 @@ class Wanted:
         self._since = clock()
 
     def look(self, sure: bool) -> None:
-        """Called again and again. `sure`: a coordinator is connected, or this is no spare."""
+        """Called again and again. `sure`: a coordinator is connected, or there is a plan."""
         if sure:
             self._since = self._clock()
         elif self._clock() - self._since > UNWANTED:
-            self._stop(f"no coordinator has asked for this spare for {UNWANTED:.0f} s")
+            self._stop(f"no coordinator has asked for it for {UNWANTED:.0f} s, and it has no plan")

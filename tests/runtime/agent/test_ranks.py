@@ -79,15 +79,19 @@ def test_a_second_pod_starts_its_workers_when_it_knows_where_the_ranks_meet(tmp_
 
 
 def test_the_first_pod_says_where_the_ranks_meet(tmp_path: Path) -> None:
-    """In its hello, for the others; its own workers do not wait."""
+    """In its hello, for the others; its own workers begin with them, when it is told that all are there."""
     with acting(tmp_path, SPARE_POD="0", SPARE_PODS="2") as stage:
-        line = stage.ready()
-        hello = next(m for m in line.seen if isinstance(m, wire.Hello))
-
+        line = stage.attached()
+        hello = line.next(wire.Hello)
         assert hello.home is not None
         assert hello.master is not None
-        with socket.create_connection(wire.Address.parse(hello.home), timeout=5):
-            pass
+        socket.create_connection(wire.Address.parse(hello.home), timeout=5).close()
+        assert line.next(wire.Alive).worker == "none"
+        assert not stage.told("^env")
+        line.send(wire.Assemble(job=JOB, uid=UID, epoch=0, home=hello.home, master=hello.master))
+        until(lambda: stage.told("^env"), "its worker began")
+
+        assert told(stage.told("^env")[0])["SPARE_HOME"] == hello.home
 
 
 def test_a_worker_of_another_pod_is_refused(tmp_path: Path) -> None:

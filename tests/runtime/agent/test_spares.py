@@ -60,8 +60,8 @@ def test_a_spare_that_nobody_needed_ends_well(tmp_path: Path, how: str) -> None:
         assert stage.ends() == 0
 
 
-def test_a_spare_waits_while_it_may_be_wanted() -> None:
-    """An hour without a coordinator, counted anew each time that one is there; a group's agent waits on."""
+def test_who_has_no_plan_waits_while_it_may_be_wanted() -> None:
+    """An hour without a coordinator, counted anew each time that one is there."""
     now, ends = 0.0, list[str]()
     wanted = Wanted(lambda: now, ends.append)
     for now in (UNWANTED - 1, UNWANTED + 1):
@@ -72,7 +72,7 @@ def test_a_spare_waits_while_it_may_be_wanted() -> None:
 
     now = 2 * UNWANTED
     wanted.look(False)
-    assert ends == ["no coordinator has asked for this spare for 3600 s"]
+    assert ends == ["no coordinator has asked for it for 3600 s, and it has no plan"]
 
 
 def test_what_a_spare_is_called() -> None:
