@@ -154,6 +154,22 @@ def waits_of(held: Held, count: int) -> tuple[EventReason, str] | None:
     return reason, f"{who}: {stuck[0][1]}"
 
 
+def starts_fail(state: State) -> tuple[EventReason, str] | None:
+    """(reason, message) of groups whose pods run and end before they take part; None where none has. What a member was
+    lost by is told as its loss; the start of its replacement is the second."""
+    usual = 1 if state.plan is None else 2
+    again = [here for here in state.groups if here.state is GroupState.STARTING and here.attempts > usual]
+    if not again:
+        return None
+    who, first = [here.group for here in again], again[0]
+    more = f" and {counted(len(who) - 1, 'more')}" if len(who) > 1 else ""
+    before = first.reason.partition("\n")[0]
+    return (
+        EventReason.PODS_NOT_STARTING,
+        f"{called(who[:1])}{more}: start {first.attempts}, for the last one ended: {before}",
+    )
+
+
 def _judged(
     state: State, before: Status, waits: tuple[str, str] | None, end: str | None
 ) -> tuple[ConditionType | None, str, str, bool]:

@@ -13,6 +13,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from spare.api.reasons import EventReason
@@ -22,8 +23,9 @@ from spare_operator import names
 from spare_operator.cluster import PODS, ApiError, Body, Cluster, Conflict, NotFound, NotLeading
 from spare_operator.nodes import Nodes
 from spare_operator.pod import Pods
-from spare_operator.seen import Seen, exited, read_pod
-from spare_operator.start import Held, Pace, Starting
+from spare_operator.seen import Seen, by_start, exited, most_complete, read_pod
+from spare_operator.start import Held, Pace, Starting, groups_first
+from spare_operator.stuck import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +61,7 @@ class KubernetesBackend:
         """
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
         self._begun, self._members = members is not None, dict(members or {})
-        self._record = record
-        self._created = created
+        self._record, self._created = record, created
         self._emit: Emit | None = None
         self._seen: dict[str, Seen] = {}
         """By the pods' uid: all that exist, as far as we know."""
@@ -80,7 +81,7 @@ class KubernetesBackend:
         self._leaving = {uid for _, uid in leaving}
         """Incarnations that end by themselves."""
         self._starting: dict[int, Starting] = {}
-        self._pace = Pace()
+        self._pace, self._patience = Pace(), Patience()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self.held: dict[tuple[int, int], tuple[EventReason, str]] = {}
@@ -108,15 +109,12 @@ class KubernetesBackend:
         self._chosen[group] = chosen
         missing = [pod for pod in range(self._pods.spec.pods_per_group) if pod not in present]
         if missing:
-            after = self._groups_first if self._pods.spare(group) is not None else None
+            count = self._pods.spec.groups
+            after = None if group < count else partial(groups_first, self._starting, count)
             pause = self._pace.pause(group, asyncio.get_running_loop().time())
             starting = Starting(self._cluster, self._pods, group, chosen, missing, pause, after, not self._begun)
             self._starting[group] = starting
             self._spawn(self._start(starting))
-
-    def _groups_first(self) -> bool:
-        """Whether pods of groups are still to be made: whatever room a quota has is theirs, before that of spares."""
-        return any(self._pods.spare(number) is None and each.active for number, each in self._starting.items())
 
     async def take_over(self, group: int, spare: int, uid: str) -> None:
         """See `Backend.take_over`."""
@@ -153,8 +151,7 @@ class KubernetesBackend:
     def _give_up(self, group: int, uid: str) -> None:
         """All pods of an incarnation are to go, and no further one is made."""
         self._doomed.add(uid)
-        starting = self._starting.get(group)
-        if starting is not None and starting.incarnation == uid:
+        if (starting := self._starting.get(group)) is not None and starting.incarnation == uid:
             starting.cancel()
         self._changed.set()
 
@@ -225,9 +222,7 @@ class KubernetesBackend:
             at = self._places.get(seen.incarnation, seen.group)
             self._places[seen.incarnation] = min(at, seen.group)
         self._place_all()
-        found: dict[int, dict[str, list[Seen]]] = {}
-        for seen in self._seen.values():
-            found.setdefault(seen.group, {}).setdefault(seen.incarnation, []).append(seen)
+        found = by_start(self._seen.values())
         for group, member in self._members.items():
             self._chosen[group] = member
             there = {seen.pod for seen in found.get(group, {}).get(member, [])}
@@ -238,11 +233,9 @@ class KubernetesBackend:
             if group in self._chosen:
                 continue
             # Once there is a plan, a start that was cut off is made anew: nobody would ask for its rest.
-            least = self._pods.spec.pods_per_group if self._begun else 1
-            fit = [mark for mark, pods in incarnations.items() if len(pods) >= least and mark not in self._leaving]
-            whole = {mark: incarnations[mark] for mark in fit if all(seen.live for seen in incarnations[mark])}
-            if whole:  # the one that is nearest to being complete; the greater mark if they are equal
-                self._chosen[group] = max(whole, key=lambda mark: (len(whole[mark]), mark))
+            mine = {mark: pods for mark, pods in incarnations.items() if mark not in self._leaving}
+            if best := most_complete(mine, self._pods.spec.pods_per_group if self._begun else 1):
+                self._chosen[group] = best
 
     # --- what is told -----------------------------------------------------------------------------------------------
 
@@ -255,7 +248,7 @@ class KubernetesBackend:
         self._changed.set()
         if self._chosen.get(seen.group) == seen.incarnation or seen.incarnation in self._leaving:
             self._unheld(seen)
-            self._over(seen, "its pod was deleted")
+            self._over(seen, "its pod was deleted", outside=True)
 
     def _unheld(self, seen: Seen) -> None:
         """Nothing keeps it from starting any more; what ended a start that is given up is told until another runs."""
@@ -276,40 +269,47 @@ class KubernetesBackend:
             # So that an error of the script is known as one, and who left as such, though nobody heard its agent.
             if said is not None and self._known(seen) and (said.code != 0 or seen.incarnation in self._leaving):
                 self._once(seen, "exited", Report(said))
-            self._over(seen, f"its pod ended: {seen.ended}")
+            self._over(seen, f"its pod ended: {seen.ended}", outside=seen.outside)
         elif (why := self._must_go(seen)) is not None:
             if seen.grace == 0:
                 return  # deleted by force: there is nothing to ask for, and its end follows at once
             if self._known(seen):
-                self._once(seen, "leave", DrainGroup(seen.group, why, seen.grace, uid=seen.incarnation))
+                self._leave(seen, why)
             else:
-                self._over(seen, why)
+                self._over(seen, why, outside=True)
         elif seen.incarnation in self._doomed:
             return  # it goes, whatever its containers do meanwhile
-        elif seen.stuck is not None:
-            self.held[seen.group, seen.pod] = (EventReason.PODS_NOT_STARTING, f"pod {seen.name}: {seen.stuck}")
-        elif seen.address is not None:
+        elif seen.address is None:
+            if (stuck := self._patience.lost(seen, asyncio.get_running_loop().time())) is not None:
+                self.held[seen.group, seen.pod] = (EventReason.PODS_NOT_STARTING, f"pod {seen.name}: {stuck}")
+        else:  # whatever a container beside it does
             self.held.pop((seen.group, seen.pod), None)
             zone = self._nodes.zone(seen.node, self._pods.spec.placement.spread_over)
             up = AgentUp(seen.group, seen.incarnation, seen.address, zone, seen.pod)
             self._up.add(seen.uid)
             self._once(seen, "up", up, seen.address)
+            if seen.grace:  # who was let go is told how long it has as well
+                self._leave(seen, f"pod {seen.name}: {seen.leaving}")
+
+    def _leave(self, seen: Seen, why: str) -> None:
+        """Ask for its group to go; again when it is known how long it has: of an eviction that is told second."""
+        self._once(seen, "leave", DrainGroup(seen.group, why, seen.grace, uid=seen.incarnation), str(seen.grace))
 
     def _known(self, seen: Seen) -> bool:
         """Whether the coordinator has ever heard of it."""
-        recorded = self._members.get(seen.group) == seen.incarnation or seen.incarnation in self._leaving
-        return recorded or seen.uid in self._up
+        mark = seen.incarnation
+        return seen.uid in self._up or mark in self._leaving or self._members.get(seen.group) == mark
 
-    def _over(self, seen: Seen, why: str) -> None:
+    def _over(self, seen: Seen, why: str, outside: bool) -> None:
         """It is no more, or, if the coordinator has not heard of it yet, it will never be, and its start is over."""
         if self._known(seen):
-            in_order = seen.exit_code == 0
-            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, why, seen.pod, in_order))
+            ended = seen.exit_code == 0, outside
+            self._once(seen, "gone", AgentGone(seen.group, seen.incarnation, why, seen.pod, *ended))
         elif seen.incarnation not in self._doomed:  # else it was told of another pod of that start
             self._give_up(seen.group, seen.incarnation)
             if seen.ended is not None:  # stays until a pod in its place runs: the next may end like it
                 self.held[seen.group, seen.pod] = (EventReason.PODS_NOT_STARTING, f"pod {seen.name}: {seen.ended}")
-            self._once(seen, "gone", AgentNotStarted(seen.group, why, seen.pod))
+            self._once(seen, "gone", AgentNotStarted(seen.group, why, seen.pod, outside))
 
     def _must_go(self, seen: Seen) -> str | None:
         """Why its group is to leave, if it is (field cases F32, F36); what we delete ourselves has left already."""
@@ -388,8 +388,7 @@ class KubernetesBackend:
     async def _label(self) -> None:
         """Let the labels of what was a spare say whose place it has: for people, and for an operator that comes."""
         for seen in [s for s in self._seen.values() if not s.labelled and s.ended is None]:
-            labels = {names.GROUP_NUMBER: str(seen.group), names.SPARE_NUMBER: None}
-            patch = {"metadata": {"uid": seen.uid, "labels": labels}}
+            patch = {"metadata": {"uid": seen.uid, "labels": names.label_of_group(seen.group)}}
             try:
                 self.see(await self._cluster.patch(PODS, self._pods.job.namespace, seen.name, patch))
             except (NotFound, Conflict):

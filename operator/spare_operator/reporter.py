@@ -16,7 +16,7 @@ from spare.api.status import Status
 from spare.control.plan import Plan
 from spare.control.state import State
 from spare.coordinator.observe import Event, Snapshot
-from spare_operator.account import moved_by, spares_wait, status_of, waits_of
+from spare_operator.account import moved_by, spares_wait, starts_fail, status_of, waits_of
 from spare_operator.cluster import ApiError, NotLeading
 from spare_operator.pod import JobKey
 from spare_operator.posting import post
@@ -71,7 +71,10 @@ class Reporter:
     def state(self, snapshot: Snapshot) -> None:
         """See Observer."""
         count = len(snapshot.groups)
+        state = self._state()
         waits, apart = waits_of(self.held, count), spares_wait(self.held, count)
+        if waits is None and state is not None:
+            waits = starts_fail(state)
         for now, before in ((waits, self._waits), (apart, self._spares_wait)):
             if now is not None and (before is None or now[0] != before[0]):
                 self.event(Event(self._around.wall(), now[0], now[1]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,10 +45,14 @@ class Seen:
     """It has a deletionTimestamp."""
     ended: str | None
     """Why it is over: no process of it runs any more; None while any may."""
+    outside: bool
+    """It goes or has ended for no reason of its own: deleted, evicted, or refused or ended by its node."""
     exit_code: int | None
     """Of the trainer's container, where the kubelet told; it exits as its agent does."""
     stuck: str | None
     """Why its containers cannot start, as the kubelet or the scheduler has it; None if they do or may still."""
+    unprepared: bool = False
+    """It has its node, and what no container can start without is not there yet: its volumes, its network."""
 
     tolerations: tuple[Body, ...] = ()
     """Of its node's taints."""
@@ -104,6 +108,7 @@ def read_pod(body: Body, port: int, groups: int) -> Seen | None:
     if not (group.isdigit() and pod.isdigit() and incarnation):
         return None
     trainer = _trainer(spec, status)
+    leaving, ended = _leaving(meta, status), _ended(status, trainer)
     return Seen(
         uid=meta["uid"],
         incarnation=incarnation,
@@ -112,14 +117,31 @@ def read_pod(body: Body, port: int, groups: int) -> Seen | None:
         pod=int(pod),
         node=spec.get("nodeName") or "",
         address=_address(status, trainer, _agent_port(spec) or port),
-        leaving=_leaving(meta, status),
+        leaving=leaving,
         grace=meta.get("deletionGracePeriodSeconds"),
         deleting=bool(meta.get("deletionTimestamp")),
-        ended=_ended(status, trainer),
+        ended=ended,
+        outside=leaving is not None or (ended is not None and bool(status.get("reason"))),
         exit_code=((trainer.get("state") or {}).get("terminated") or {}).get("exitCode"),
         stuck=_stuck(status),
+        unprepared=any(_conditions(status, "PodReadyToStartContainers", "False")),
         tolerations=tuple(spec.get("tolerations") or ()),
     )
+
+
+def by_start(pods: Iterable[Seen]) -> dict[int, dict[str, list[Seen]]]:
+    """Pods by their group, and within it by the start that they belong to."""
+    found: dict[int, dict[str, list[Seen]]] = {}
+    for seen in pods:
+        found.setdefault(seen.group, {}).setdefault(seen.incarnation, []).append(seen)
+    return found
+
+
+def most_complete(starts: Mapping[str, Sequence[Seen]], least: int) -> str | None:
+    """Of several starts of a group the one with the most pods, at least `least`, none of which goes or has ended; of
+    equal ones that with the greater mark. None: there is none."""
+    whole = {mark: pods for mark, pods in starts.items() if len(pods) >= least and all(seen.live for seen in pods)}
+    return max(whole, key=lambda mark: (len(whole[mark]), mark), default=None)
 
 
 def _agent_port(spec: Body) -> int | None:
@@ -183,6 +205,6 @@ def _stuck(status: Body) -> str | None:
         if waiting.get("reason") in _STUCK:
             return f"{waiting['reason']}: {waiting.get('message') or 'no message'}"
     for condition in _conditions(status, "PodScheduled", "False"):
-        if condition.get("reason") == "Unschedulable":
-            return f"Unschedulable: {condition.get('message') or 'no message'}"
+        if condition.get("reason") in ("Unschedulable", "SchedulingGated"):
+            return f"{condition['reason']}: {condition.get('message') or 'no message'}"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -140,3 +140,13 @@ class Starting:
         if (there["metadata"].get("labels") or {}).get(names.INCARNATION) == self.incarnation:
             return there
         return AgentNotStarted(self.group, f"another pod is called {name}", pod)
+
+
+def groups_first(starts: Mapping[int, Starting], groups: int) -> bool:
+    """Whether pods of groups are still to be made: whatever room a quota has is theirs, before that of spares.
+
+    Args:
+        starts: by number; from `groups` on they are spares'.
+        groups: of the job.
+    """
+    return any(number < groups and each.active for number, each in starts.items())

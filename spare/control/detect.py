@@ -126,7 +126,7 @@ def late_starters(turn: Turn, limit: float) -> None:
     for here in (*turn.state.groups, *turn.state.spares):
         if here.state not in (GroupState.STARTING, GroupState.READY) or not here.uid:
             continue
-        starting = here.state is GroupState.STARTING
+        starting, outside = here.state is GroupState.STARTING, False
         waited, quiet = turn.now - here.started, _quiet_start(turn.state, here, turn.now)
         if starting and here.silent and here.silent_for > turn.config.dead_after:
             why = f"its worker has been stopped for {here.silent_for:.1f} s, before it was ready"
@@ -135,12 +135,12 @@ def late_starters(turn: Turn, limit: float) -> None:
         elif starting and (waited := _unready_for(turn, here)) > turn.config.ready_timeout:
             why = f"its worker was not ready {waited:.0f} s after its agent ran (spec.detection.startTimeout)"
         elif quiet > 2 * turn.config.dead_after:
-            why = f"its agent was silent for {quiet:.1f} s, before there was a plan for it"
+            why, outside = f"its agent was silent for {quiet:.1f} s, before there was a plan for it", True
         else:
             continue
         of = (here.group,) if here.group < turn.config.groups else ()
         turn.say(EventReason.PODS_NOT_STARTING, f"{turn.name(here.group)} is started again: {why}", of)
-        note.gone(turn, here.group, why, turn.now)
+        note.gone(turn, here.group, why, turn.now, outside)
 
 
 def _unready_for(turn: Turn, here: Group) -> float:

@@ -39,11 +39,23 @@ _OTHERS = 2
 def drain(turn: Turn, group: int, reason: str, grace: float | None, again: bool) -> None:
     """Somebody asks for a group to leave."""
     state = turn.state
-    if not state.member(group) or state.leaver(state.groups[group].uid) is not None:
-        return  # not there, or on its way out already
+    if not state.member(group):
+        return  # not there
     here = state.groups[group]
+    if state.leaver(here.uid) is not None:
+        sooner(turn, here.uid, grace)
+        return
     turn.do(SendDrain(group, here.uid, grace))
     _enter(turn, here, reason, turn.config.grace if grace is None else grace, again)
+
+
+def sooner(turn: Turn, uid: str, grace: float | None) -> None:
+    """One that was asked has less time than was known; it may have been let go since."""
+    known = turn.state.leaver(uid)
+    if known is None or grace is None or turn.now + grace >= known.until - _SOONER:
+        return
+    turn.do(SendDrain(known.group, uid, grace))
+    _put(turn, replace(known, until=turn.now + grace))
 
 
 def asked(turn: Turn, message: wire.Leave) -> None:

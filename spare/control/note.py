@@ -54,9 +54,11 @@ def note(turn: Turn, signal: Signal) -> None:
             turn.set(config=replace(turn.config, backoff_limit=restarts))
         case DrainGroup(group, reason, grace, again, uid):
             group = spares.home(turn.state, group, uid)
-            if 0 <= group < turn.config.numbers and uid in ("", turn.group(group).uid):
+            if uid and turn.state.leaver(uid) is not None:
+                leave.sooner(turn, uid, grace)
+            elif 0 <= group < turn.config.numbers and uid in ("", turn.group(group).uid):
                 if uid and turn.group(group).state in (GroupState.STARTING, GroupState.READY):
-                    gone(turn, group, reason, turn.now)  # what is going is never admitted (field case F03)
+                    gone(turn, group, reason, turn.now, outside=True)  # what is going is never admitted (F03)
                 else:
                     leave.drain(turn, group, reason, grace, again)
         case Pushed(epoch):
@@ -90,10 +92,11 @@ def _backend(turn: Turn, signal: AgentUp | AgentGone | AgentNotStarted | LinkDow
         case AgentGone(group, uid, reason, pod):
             leave.gone(turn, uid, pod)
             if uid == here.uid and here.state is not GroupState.LOST and not halt.unheard(turn, signal):
-                gone(turn, group, _of_pod(turn, pod) + reason, turn.now)
+                gone(turn, group, _of_pod(turn, pod) + reason, turn.now, signal.outside)
         case AgentNotStarted(group, reason, pod):
             if here.state is GroupState.STARTING and (not here.uid or not here.pods[pod].address):
-                gone(turn, group, f"{_of_pod(turn, pod)}could not be started: {reason}", turn.now)
+                what = "went before it ran" if signal.outside else "could not be started"
+                gone(turn, group, f"{_of_pod(turn, pod)}{what}: {reason}", turn.now, signal.outside)
         case LinkDown(group, uid, error, pod):
             if uid == here.uid and here.pods[pod].link_down is None:
                 turn.put_pod(group, pod, link_down=turn.now, link_error=error)
@@ -110,16 +113,19 @@ def _replace(turn: Turn, here: Group, uid: str) -> None:
     past = turn.group(here.group).outlived(here.uid)
     pods = fresh_pods(len(here.pods), heard=turn.now, zones=tuple(pod.zone for pod in here.pods))
     started = turn.now if here.uid or here.started > turn.now else here.started  # not known: by now, at the latest
-    fresh = Group(
-        here.group, here.state, uid, past, pods, fresh_ranks(len(here.ranks)), started=started, attempts=here.attempts
-    )
+    fresh = Group(here.group, here.state, uid, past, pods, fresh_ranks(len(here.ranks)), started=started)
+    fresh = replace(fresh, attempts=here.attempts, excused=here.excused, reason=here.reason)
     turn.seat(here.group, fresh)
     turn.move(here.group, GroupState.STARTING)
     rejoin.rest(turn, here)
 
 
-def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
-    """A group's present incarnation is dead, for a reason that is no error of the script."""
+def gone(turn: Turn, group: int, cause: str, sign: float, outside: bool = False) -> None:
+    """A group's present incarnation is dead, for a reason that is no error of the script.
+
+    `outside`: it was ended by others. A group may wait for days for the rest of its job, and its node is drained
+    meanwhile: however often that happens, it is no crash loop.
+    """
     here = turn.group(group)
     if group >= turn.config.groups:
         spares.lost(turn, here, cause)
@@ -132,7 +138,7 @@ def gone(turn: Turn, group: int, cause: str, sign: float) -> None:
         if here.uid:
             turn.do(DeleteGroup(group, here.uid))
         past = here.outlived(here.uid)
-        turn.move(group, GroupState.LOST, reason=cause, past=past)
+        turn.move(group, GroupState.LOST, reason=cause, past=past, excused=here.excused + outside)
         turn.start_again(group)
 
 
@@ -228,14 +234,17 @@ def _hello(turn: Turn, hello: wire.Hello) -> None:
 
 
 def _assemble(turn: Turn, hello: wire.Hello) -> None:
-    """Where the ranks of a group of several pods meet, its pod 0 knows: all its agents must, too."""
+    """Where the ranks of a group of several pods meet, its pod 0 knows: all its agents are told, once all of them run.
+
+    Workers begin with that word. One pod may get its node or its room in a quota long after another, and ranks that
+    have begun wait for each other no longer than collectives do.
+    """
     group = hello.group
     if hello.home and hello.master:
         turn.put(group, home=hello.home, master=hello.master)
-    here = turn.group(group)
-    if here.home:
-        pods = tuple(pod.pod for pod in here.pods) if hello.home else (hello.pod,)
-        turn.do(SendAssemble(group, pods, here.home, here.master))
+    here, by_agent = turn.group(group), bool(hello.home) or not hello.pid
+    if here.home and by_agent and all(pod.address for pod in here.pods):
+        turn.do(SendAssemble(group, tuple(pod.pod for pod in here.pods), here.home, here.master))
 
 
 def _alive(turn: Turn, alive: wire.Alive) -> None:

@@ -29,7 +29,7 @@ class Kept:
     joining: tuple[int, ...] = ()
     """Members that have not committed a step yet."""
     attempts: tuple[tuple[int, int], ...] = ()
-    """(group, starts) of groups that were started more than once since they last were members."""
+    """(group, starts) of groups that were started more than once since they last were members; see `Group.failed`."""
     past: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """(group, incarnations that were removed, the newest last)."""
     finishing: bool = False
@@ -57,7 +57,7 @@ class Kept:
             drained=state.drained,
             step=state.step,
             joining=joining,
-            attempts=tuple((here.group, here.attempts) for here in state.groups if here.attempts > 1),
+            attempts=tuple((here.group, here.failed) for here in state.groups if here.failed > 1),
             past=tuple((here.group, here.past[-_PAST:]) for here in state.groups if here.past),
             finishing=state.finishing,
             checkpoints=state.checkpoints,

@@ -45,10 +45,10 @@ def joined(turn: Turn, group: int) -> None:
     """A member has committed a step: its start is over. If it was joining, and all its ranks have, it has the state."""
     here = turn.group(group)
     if here.state is GroupState.ACTIVE and here.committed and here.attempts > 1:
-        turn.put(group, attempts=1)
+        turn.put(group, attempts=1, excused=0)
     if here.state is not GroupState.JOINING or not here.committed:
         return
-    turn.move(group, GroupState.ACTIVE, attempts=1, reason="")
+    turn.move(group, GroupState.ACTIVE, attempts=1, excused=0, reason="")
     state = turn.state
     plan = state.plan
     assert plan is not None

@@ -91,6 +91,7 @@ def _begin_again(turn: Turn, text: str, lost: tuple[int, ...]) -> None:
             turn.put(group, retry=turn.now)
     for here in turn.state.groups:
         gone = here.state in (GroupState.LOST, GroupState.LEFT)
+        turn.put(here.group, excused=here.attempts - (not gone))  # to have failed to join is nothing to the new start
         if gone and here.retry is None:  # also where nobody is replaced while the job goes on
             turn.put(here.group, retry=turn.now + turn.config.backoff(here.attempts))
     if renewed:

@@ -35,6 +35,8 @@ class AgentGone:
     in_order: bool | None = False
     """Whether it ended with 0, as who has stopped or left does; None: nobody saw how it ended, for no coordinator was
     there."""
+    outside: bool = False
+    """Whether it was ended from outside: deleted, evicted, lost with its node."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class AgentNotStarted:
     group: int
     reason: str
     pod: int = 0
+    outside: bool = False
+    """As in `AgentGone`."""
 
 
 @dataclass(frozen=True)

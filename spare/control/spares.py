@@ -169,8 +169,8 @@ def _take(turn: Turn, here: Group, spare: Group) -> None:
     past = here.outlived(here.uid)
     turn.move(group, GroupState.READY)
     which = spare.group - config.groups
-    again = here.attempts + 1
-    turn.seat(group, replace(spare, group=group, past=past, attempts=again, reason=here.reason, spare=which))
+    now_of = replace(spare, group=group, past=past, reason=here.reason, spare=which)
+    turn.seat(group, replace(now_of, attempts=here.attempts + 1, excused=here.excused))
     turn.seat(spare.group, _row(config, spare.group, turn.now + config.backoff(0)))
     turn.set(taken=turn.state.taken + 1)
     turn.do(TakeOver(group, spare.group, spare.uid))

@@ -73,17 +73,22 @@ def _watch(turn: Turn, here: Group) -> None:
     if here.retry is None:
         return
     config = turn.config
-    if here.attempts >= config.create_limit and not _spared(turn.state, here):
-        text = f"group {here.group} died {here.attempts} times before the first plan; the last time: {here.reason}"
+    if here.failed >= config.create_limit and not _spared(turn.state, here):
+        when = f"died {here.failed} times before {_which_plan(turn.state)}"
+        text = f"group {here.group} {when}; the last time: {here.reason}"
         turn.end(ExitCode.STALLED, EventReason.STALLED, text, (here.group,))
     elif turn.now >= here.retry:
         rejoin.start(turn, here)
 
 
+def _which_plan(state: State) -> str:
+    return "the first plan" if state.plan is None else "the plan with which all begin again"
+
+
 def _spared(state: State, here: Group) -> bool:
     """Whether the job can begin without the groups that do not come up, this one among them."""
     config = state.config
-    hopeless = {g.group for g in state.groups if g.attempts >= config.create_limit and g.retry is not None}
+    hopeless = {g.group for g in state.groups if g.failed >= config.create_limit and g.retry is not None}
     return config.min_groups is not None and config.groups - len(hopeless | {here.group}) >= config.min_groups
 
 

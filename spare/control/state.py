@@ -98,6 +98,8 @@ class Group:
     """When its start was last asked for; infinite where that is not known."""
     attempts: int = 0
     """Starts so far since it was last a member that had committed something."""
+    excused: int = 0
+    """Those of them that were ended from outside, or before all groups were to begin again: no crash loop."""
     retry: float | None = None
     """When it is to be started again."""
     spare: int | None = None
@@ -115,6 +117,11 @@ class Group:
     def outlived(self, uid: str) -> tuple[str, ...]:
         """`past` with this incarnation as its newest; an empty one is none."""
         return (*(each for each in self.past if each != uid), uid) if uid else self.past
+
+    @property
+    def failed(self) -> int:
+        """Starts that ended by themselves, the present one included: what a crash loop is known by."""
+        return self.attempts - self.excused
 
     @property
     def zone(self) -> tuple[str, ...]:

@@ -44,6 +44,23 @@ def said(drive: Drive, reason: EventReason) -> list[tuple[int, ...]]:
     return [a.groups for a in drive.all(Announce) if a.reason == reason]
 
 
+@pytest.mark.parametrize("released", [False, True])
+def test_a_grace_that_turns_out_shorter_is_passed_on(released: bool) -> None:
+    """An eviction is told first, and its grace a moment later: maybe a tenth of the pod's own. A longer one changes
+    nothing."""
+    drive = running()
+    drive.do(DrainGroup(1, "evicted", uid="u1"))
+    if released:
+        drive.do(Tick(), after=SETTLE)
+        assert drive.plan.groups == (0, 2, 3)
+    drive.do(DrainGroup(1, "evicted", 3.0, uid="u1"))
+    drive.do(DrainGroup(1, "evicted", 60.0, uid="u1"))
+
+    assert [(a.group, a.uid, a.grace) for a in drive.all(SendDrain)] == [(1, "u1", None), (1, "u1", 3.0)]
+    (leaver,) = drive.state.leavers
+    assert leaver.until == drive.now + 3.0
+
+
 def test_f09_a_group_that_is_asked_to_go_is_let_go_at_a_boundary() -> None:
     """F09: a boundary plan without it, nobody is lost, the leaver is told as one that asked; epoch 1 stays the base."""
     drive = running()

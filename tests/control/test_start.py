@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from spare.api.exit_codes import ExitCode
 from spare.control.action import Connect, CreateGroup, DeleteGroup, PushPlan
 from spare.control.config import Config
-from spare.control.signal import AgentGone, AgentNotStarted, Tick
+from spare.control.signal import AgentGone, AgentNotStarted, DrainGroup, Tick
 from spare.control.state import GroupState, JobState
-from tests.control.drive import JOB, Drive
+from tests.control.drive import CONFIG, JOB, Drive
 
 
 def test_every_group_is_created_once() -> None:
@@ -98,6 +100,37 @@ def test_a_crash_loop_before_the_first_plan_ends_the_job() -> None:
     assert drive.end.code == ExitCode.STALLED
     assert "group 3 died 4 times before the first plan; the last time: worker killed by signal 11" in drive.end.verdict
     assert drive.all(CreateGroup).count(CreateGroup(3)) == 4
+
+
+def test_what_was_ended_from_outside_is_no_crash_loop() -> None:
+    """A group waits for the rest of its job, for days maybe: nodes are drained, pods evicted or deleted meanwhile."""
+    drive = Drive(replace(CONFIG, start_timeout=math.inf))
+    drive.ready(0, 1, 2)
+    for start in range(12):
+        drive.uids[3] = uid = f"u3-{start}"
+        drive.do(drive.up(3))
+        if start % 4 == 0:
+            drive.do(
+                AgentNotStarted(3, "its pod was deleted", outside=True), AgentGone(3, uid, "deleted", outside=True)
+            )
+        elif start % 4 == 1:
+            drive.do(AgentGone(3, uid, "its node was deleted", outside=True))
+        elif start % 4 == 2:
+            drive.do(drive.hello(3, store=None))
+            drive.do(*(drive.alive(g) for g in (0, 1, 2)), after=2.0 * drive.config.dead_after)
+            drive.do(Tick(), after=1.0)
+        else:
+            drive.do(DrainGroup(3, "evicted", uid=uid))
+        assert drive.state.groups[3].failed == 0
+        drive.do(*(drive.alive(g) for g in (0, 1, 2)), Tick(), after=61.0)
+    assert drive.end is None
+
+    for start in range(4):
+        drive.uids[3] = f"u3-crash-{start}"
+        drive.do(drive.up(3), drive.exited(3, signal=11))
+        drive.do(*(drive.alive(g) for g in (0, 1, 2)), Tick(), after=61.0)
+    assert drive.end is not None
+    assert "group 3 died 4 times" in drive.end.verdict
 
 
 def test_a_group_that_cannot_be_started_is_tried_again() -> None:

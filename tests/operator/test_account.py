@@ -14,7 +14,7 @@ from spare.api.status import Status
 from spare.control.config import Config
 from spare.control.decide import begin, decide
 from spare.control.signal import AgentGone, AgentUp, DrainGroup, Interrupted, Report, Signal, Suspend, Tick
-from spare_operator.account import spares_wait, status_of, waits_of
+from spare_operator.account import spares_wait, starts_fail, status_of, waits_of
 
 CONFIG = Config("team/job/1", 4, 3, 8)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,3 +97,20 @@ def test_what_keeps_groups_waiting_is_told_in_one_sentence() -> None:
     assert waits_of({(4, 0): full, (3, 0): stuck}, 4) == (stuck[0], f"group 3: {stuck[1]}")
     assert spares_wait({(5, 0): full, (3, 0): stuck}, 4) == (full[0], f"spare 1: {full[1]}")
     assert spares_wait({(3, 0): stuck}, 4) is None
+
+
+def test_starts_that_end_again_and_again_are_told_of() -> None:
+    """Before the first plan from the first of them on; of a replacement from the second, for a loss is told as one."""
+    state = begin(CONFIG, 0.0).state
+    assert starts_fail(state) is None
+    state = decide(state, [said(1, "up"), AgentGone(1, "u1", "its pod ended: OOMKilled, exit code 137")], 5.0).state
+    assert starts_fail(decide(state, [Tick()], 5.2).state) is None  # it pauses
+    state = decide(state, [Tick()], 10.0).state
+
+    text = "group 1: start 2, for the last one ended: its pod ended: OOMKilled, exit code 137"
+    assert starts_fail(state) == (EventReason.PODS_NOT_STARTING, text)
+    state = decide(state, [AgentUp(1, "v1", "127.0.0.1:4001")], 11.0).state
+    assert starts_fail(state) == (EventReason.PODS_NOT_STARTING, text)
+    head: dict[str, Any] = {"job": CONFIG.job, "uid": "v1", "epoch": 0, "group": 1}
+    state = decide(state, [Report(wire.Hello(**head, store="127.0.0.1:5001", pid=1))], 12.0).state
+    assert starts_fail(state) is None

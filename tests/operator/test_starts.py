@@ -13,7 +13,7 @@ from kubernetes_asyncio import client
 
 from spare.api.job import load_object
 from spare.api.reasons import EventReason
-from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, Signal
+from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, DrainGroup, Signal
 from spare_operator import backend as module
 from spare_operator import names
 from spare_operator.backend import KubernetesBackend
@@ -21,6 +21,7 @@ from spare_operator.cluster import Cluster
 from spare_operator.nodes import Nodes
 from spare_operator.pod import JobKey, Pods
 from spare_operator.serve import api_client
+from spare_operator.stuck import UNPREPARED
 from tests.operator.api_server import ApiServer, Body
 from tests.operator.bed import NAMESPACE, a_bed, job_body
 from tests.operator.loop import run
@@ -220,6 +221,106 @@ def test_a_pod_whose_making_was_not_heard_of_breaks_nothing(tmp_path: Path, capl
 
     run(main)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def _pod(scene: Scene) -> Body:
+    """The only one."""
+    (found,) = scene.api.all("pods")
+    return found
+
+
+def test_a_volume_that_does_not_come_is_told_of() -> None:
+    """A ConfigMap that does not exist: the kubelet says so in an event only, and the job would wait without a word."""
+    prepared = {"type": "PodReadyToStartContainers", "status": "False"}
+
+    async def main() -> None:
+        async with a_scene(podsPerGroup=1) as scene:
+            backend = await scene.backend()
+            await backend.create(0)
+            await scene.until(scene.pods, "it is made")
+            name = _pod(scene)["metadata"]["name"]
+            scene.api.patch("pods", NAMESPACE, name, status={"phase": "Pending", "conditions": [prepared]})
+            await asyncio.sleep(UNPREPARED)
+            assert backend.held == {}
+            await asyncio.sleep(15.0)
+            reason, text = backend.held[0, 0]
+            assert reason == EventReason.PODS_NOT_STARTING
+            assert f"kubectl describe pod {name}" in text
+            scene.runs(_pod(scene))
+            await scene.until(lambda: backend.held == {}, "nothing holds it any more")
+            await backend.close()
+
+    run(main)
+
+
+def test_a_container_beside_the_trainer_that_crashes_keeps_nobody_from_training() -> None:
+    """A sidecar in CrashLoopBackOff: the trainer's agent is reached, and nothing is said of the pod again and again."""
+    crashes = {"name": "logs", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    runs = {"name": "trainer", "state": {"running": {}}}
+
+    async def main() -> None:
+        async with a_scene(podsPerGroup=1) as scene:
+            backend = await scene.backend()
+            await backend.create(0)
+            await scene.until(scene.pods, "it is made")
+            status = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [runs]}
+            name = _pod(scene)["metadata"]["name"]
+            scene.api.patch("pods", NAMESPACE, name, status={**status, "initContainerStatuses": [crashes]})
+            await scene.until(lambda: [s for s in scene.told if isinstance(s, AgentUp)], "it is reached")
+            assert backend.held == {}
+            await backend.close()
+
+    run(main)
+
+
+def test_what_ends_a_start_from_outside_is_told_as_that() -> None:
+    """Deleted, evicted, refused by its node: no crash loop of the job's, however often it happens."""
+    evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    ends: list[tuple[bool, Body]] = [
+        (True, {"phase": "Failed", "reason": "OutOfcpu", "message": "no"}),
+        (True, {"phase": "Pending", "conditions": [evicted]}),
+        (
+            False,
+            {"phase": "Failed", "containerStatuses": [{"name": "trainer", "state": {"terminated": {"exitCode": 1}}}]},
+        ),
+    ]
+
+    async def main() -> None:
+        for outside, status in ends:
+            async with a_scene(podsPerGroup=1) as scene:
+                backend = await scene.backend()
+                await backend.create(0)
+                await scene.until(scene.pods, "it is made")
+                scene.api.patch("pods", NAMESPACE, _pod(scene)["metadata"]["name"], status=status)
+                await scene.until(lambda: scene.told, "it is told")
+                assert [s.outside for s in scene.told if isinstance(s, AgentNotStarted)] == [outside]
+                await backend.close()
+
+    run(main)
+
+
+def test_an_eviction_s_grace_is_told_when_it_is_known() -> None:
+    """The API server marks the pod first and deletes it then, with a grace that may be shorter than the pod's own."""
+    evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+
+    async def main() -> None:
+        async with a_scene(podsPerGroup=1) as scene:
+            backend = await scene.backend()
+            await backend.create(0)
+            await scene.until(scene.pods, "it is made")
+            scene.runs(_pod(scene))
+            await scene.until(lambda: scene.told, "it is up")
+            name = _pod(scene)["metadata"]["name"]
+            scene.api.patch("pods", NAMESPACE, name, status={"conditions": [evicted]})
+            await scene.until(lambda: len(scene.told) == 2, "it is asked to leave")
+            going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3}
+            scene.api.patch("pods", NAMESPACE, name, metadata=going)
+            await scene.until(lambda: len(scene.told) == 3, "it is told how long it has")
+
+            assert [s.grace for s in scene.told if isinstance(s, DrainGroup)] == [None, 3]
+            await backend.close()
+
+    run(main)
 
 
 def test_agents_are_reached_at_the_port_that_their_pods_have(tmp_path: Path) -> None:
