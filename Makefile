@@ -96,7 +96,7 @@ bench-steady: $(STAMP) ## a step without failures against plain DDP, and where i
 	$(RECORD) steady-exact python benchmarks/steady/run.py --reduction exact --micro-batches 1 --pairs 8 --seconds 0.5 --no-account
 
 .PHONY: bench-fleet
-bench-fleet: $(STAMP) ## one coordinator and 1,000 agents on sockets, and 10,000 in virtual time
+bench-fleet: $(STAMP) ## one coordinator and 1,000 agents on sockets, and 10,000 in virtual time (7 minutes)
 	$(RECORD) fleet python benchmarks/fleet.py
 
 PEERS := .venv-peers
