@@ -71,6 +71,8 @@ class Outcome:
         lines = [f"{last.state}: {how}"]
         if last.exit_code != ExitCode.COMPLETE and last.verdict:
             lines += ["", *last.verdict.splitlines(), ""]
+        elif last.exit_code == ExitCode.COMPLETE and "; " in last.verdict:
+            lines.append(last.verdict.partition("; ")[2])  # such as: its end could not be saved
         if self.recoveries:
             lines.append("seconds lost  " + "".join(f"{part:>9}" for part in PARTS))
             lines += [_recovery_line(recovery) for recovery in self.recoveries]

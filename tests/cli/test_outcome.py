@@ -55,6 +55,13 @@ def test_a_failed_job_shows_its_verdict() -> None:
     assert "group 2 raised ValueError: bad batch" in outcome(failed, exit_code=1).lines()
 
 
+def test_a_complete_job_whose_end_was_not_saved_says_so() -> None:
+    """What its verdict has beyond the counts; those stand in the first line already."""
+    done = snapshot(state="complete", exit_code=0, verdict="complete: 9 steps on 2 groups, 0 losses masked; not saved")
+
+    assert outcome(done, exit_code=0).lines()[1] == "not saved"
+
+
 @pytest.mark.parametrize(
     ("ended_with", "signalled", "problems", "expected"),
     [

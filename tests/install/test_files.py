@@ -199,3 +199,98 @@ def test_a_pytorch_with_cuda_is_refused_before_an_image_is_built(tmp_path: Path)
     assert build("torch-2+cpu-py3-none-any.whl", "/wheels").returncode == 0
     assert "downloading" not in build("unused.whl", "/wheels").stderr
     assert "downloading" in build("torch-2+cpu-py3-none-any.whl", "/others").stderr
+
+
+class Bench:
+    """A checkout that has `hack/kind/e2e` and, in place of the programs that it calls, ones that write down how."""
+
+    def __init__(self, folder: Path, *programs: str, clusters: str = "") -> None:
+        self.folder, self.log, self.path = folder / "checkout", folder / "calls", folder / "bin"
+        (self.folder / "hack" / "kind").mkdir(parents=True)
+        shutil.copy(ROOT / "hack" / "kind" / "e2e", self.folder / "hack" / "kind" / "e2e")
+        self.path.mkdir()
+        for name in ("bash", "dirname", "mktemp", "grep", "cat", "env"):
+            (self.path / name).symlink_to(str(shutil.which(name)))
+        answers = {
+            "kind": f'case "$*" in "get clusters") echo "{clusters}" ;; "get kubeconfig"*) echo the-config ;; esac'
+        }
+        (self.folder / "images").mkdir()
+        for name in programs:
+            self.program(self.path / name, name, answers.get(name, ""))
+        self.program(self.path / "make", "make", '[[ -z "${KUBECONFIG:-}" ]] || cat "$KUBECONFIG"')
+        names = '[[ "${1:-}" != --names ]] || printf "%s\\n" a/operator:1 a/trainer:1'
+        self.program(self.folder / "images" / "build", "images/build", names)
+        self.program(self.folder / "hack" / "kind" / "cluster", "cluster", "")
+
+    def program(self, place: Path, name: str, answer: str) -> None:
+        place.write_text(f'#!/bin/bash\necho "{name} $*" >>{self.log}\n{answer}\n')
+        place.chmod(0o755)
+
+    def run(self, **env: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+        """What it said, and what it called."""
+        command = [str(self.folder / "hack" / "kind" / "e2e")]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, env={"PATH": str(self.path), **env}, timeout=30
+        )
+        return done, [line.rstrip() for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+
+PLAIN = ("docker", "kind", "kubectl", "helm")
+
+
+@pytest.mark.parametrize("clusters", ["", "another", "another\nspare-e2e"])
+def test_with_docker_and_kind_the_cluster_tests_make_an_ordinary_kind_cluster(tmp_path: Path, clusters: str) -> None:
+    """Once; then the images by their own names onto its nodes, and the tests with its kubeconfig."""
+    done, calls = Bench(tmp_path, *PLAIN, clusters=clusters).run()
+
+    made = (
+        []
+        if "spare-e2e" in clusters
+        else ["kind create cluster --name spare-e2e --config hack/kind/cluster.yaml --wait 120s"]
+    )
+    assert done.returncode == 0, done.stderr
+    assert calls == [
+        *("docker info", "kind get clusters", *made, "kind get kubeconfig --name spare-e2e"),
+        *("images/build", "images/build --names"),
+        "kind load docker-image a/operator:1 a/trainer:1 --name spare-e2e",
+        "make run-e2e",
+    ]
+    assert done.stdout == "the-config\n"
+    nodes = yaml.safe_load((ROOT / "hack" / "kind" / "cluster.yaml").read_text())["nodes"]
+    assert [each["role"] for each in nodes] == ["control-plane", "worker", "worker", "worker"]
+
+
+def test_a_cluster_that_is_named_is_used_as_it_is(tmp_path: Path) -> None:
+    """Nothing is built or made."""
+    (tmp_path / "theirs").write_text("theirs\n")
+    done, calls = Bench(tmp_path, *PLAIN).run(KUBECONFIG=str(tmp_path / "theirs"))
+
+    assert (calls, done.stdout) == (["make run-e2e"], "theirs\n")
+
+
+def test_without_kind_the_cluster_is_made_without_a_registry(tmp_path: Path) -> None:
+    """The images are built upon what is there, by Debian's client, and the tests run inside."""
+    done, calls = Bench(tmp_path, "docker").run()
+
+    assert done.returncode == 0, done.stderr
+    assert calls == [
+        *("cluster up", "images/build", "images/build --names", "cluster load a/operator:1 a/trainer:1"),
+        "cluster exec make run-e2e",
+    ]
+
+
+def test_a_program_that_the_cluster_tests_need_is_named_before_anything_is_made(tmp_path: Path) -> None:
+    """Half an hour later would be late."""
+    done, calls = Bench(tmp_path, "docker", "kind", "kubectl").run()
+
+    assert done.returncode == 1
+    assert "helm must be on the path" in done.stderr
+    assert calls == ["docker info"]
+
+
+def test_go_is_asked_for_by_name_where_programs_have_to_be_built() -> None:
+    """Its version stands in the modules, and the newest of them in the document."""
+    wanted = {re.findall(r"^go (\d+\.\d+)", path.read_text(), re.M)[0] for path in (ROOT / "hack").rglob("go.mod")}
+
+    assert f"Go {max(wanted)} " in (ROOT / "docs" / "e2e.md").read_text()
+    assert f"Go ({max(wanted)}," in (ROOT / "hack" / "kind" / "cluster").read_text()

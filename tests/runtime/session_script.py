@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -193,23 +194,13 @@ def given(loss: Callable[[Any], Any]) -> None:
                 session.backward(loss(loss_of(m, micro)))
 
 
-def again() -> None:
-    """A step that was iterated before."""
+def again(most: int | None) -> None:
+    """A step that is iterated twice, each time as far as so many micro-batches; None: to its end."""
     with training() as (session, m, _, _o):
         for step in session.steps(until=STEPS):
             for _again in range(2):
-                for micro in step:
+                for micro in islice(step, most):
                     session.backward(loss_of(m, micro))
-
-
-def anew() -> None:
-    """A step whose iteration is left behind a gradient, and begun again."""
-    with training() as (session, m, _, _o):
-        for step in session.steps(until=STEPS):
-            for _again in range(2):
-                for micro in step:
-                    session.backward(loss_of(m, micro))
-                    break
 
 
 def tiny() -> None:
@@ -325,8 +316,6 @@ MISUSE = (
     cleared,
     cleared_in_place,
     graph,
-    again,
-    anew,
     tiny,
     second,
 )
@@ -334,6 +323,7 @@ NO_LOSS = {"a_float": float, "several": lambda loss: loss.repeat(3), "detached":
 
 if __name__ == "__main__":
     found = {scene.__name__: raised(scene) for scene in (*MISUSE, cleared_between_steps)}
+    found |= {"again": raised(partial(again, None)), "anew": raised(partial(again, 1))}
     found |= {name: raised(partial(given, loss)) for name, loss in NO_LOSS.items()}
     ran: dict[str, Any] = {
         "plain": plain(),
