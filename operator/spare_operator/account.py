@@ -156,18 +156,17 @@ def waits_of(held: Held, count: int) -> tuple[EventReason, str] | None:
 
 def starts_fail(state: State) -> tuple[EventReason, str] | None:
     """(reason, message) of groups whose pods run and end before they take part; None where none has. What a member was
-    lost by is told as its loss; the start of its replacement is the second."""
-    usual = 1 if state.plan is None else 2
-    again = [here for here in state.groups if here.state is GroupState.STARTING and here.attempts > usual]
-    if not again:
+    lost by is told as its loss: only what becomes of the starts that follow it is told here."""
+    usual, found = 0 if state.plan is None else 1, list[tuple[int, int, str]]()
+    for here in state.groups:
+        ended = here.attempts - (here.state is GroupState.STARTING)
+        if here.state in (GroupState.STARTING, GroupState.LOST) and ended > usual:
+            found.append((here.group, ended, here.reason.partition("\n")[0]))
+    if not found:
         return None
-    who, first = [here.group for here in again], again[0]
-    more = f" and {counted(len(who) - 1, 'more')}" if len(who) > 1 else ""
-    before = first.reason.partition("\n")[0]
-    return (
-        EventReason.PODS_NOT_STARTING,
-        f"{called(who[:1])}{more}: start {first.attempts}, for the last one ended: {before}",
-    )
+    (first, count, why), more = found[0], len(found) - 1
+    others = f", and {counted(more, 'more group')} like it" if more else ""
+    return EventReason.PODS_NOT_STARTING, f"{called([first])}: start {count} has ended: {why}{others}"
 
 
 def _judged(

@@ -104,7 +104,9 @@ def begin_with(turn: Turn, groups: tuple[int, ...]) -> None:
     state, config = turn.state, turn.config
     checkpoint = checkpointing.usable(state)
     if checkpoint is None and state.damaged:
-        text = f"no checkpoint can be read ({', '.join(sorted(state.damaged))}); step 0 would be begun over them"
+        which = ", ".join(sorted(state.damaged))
+        text = f"no checkpoint can be read by all ({which}), and step 0 would be begun over them"
+        text += f"; each pod must see the same folder at {config.checkpoint}"
         turn.end(ExitCode.STALLED, EventReason.CHECKPOINT_UNREADABLE, text)
         return
     schedule = _placed(state)

@@ -282,7 +282,7 @@ class World:
             return self._unjust()
         if code == ExitCode.SIGTERM and self.asked and (self._all_touched() or self._unjust() is None):
             return None  # whoever was left was asked to leave: all stop after the same step, as the rules have seen
-        if code == ExitCode.STALLED and "no checkpoint can be read" in verdict and self.vault is not None:
+        if code == ExitCode.STALLED and "no checkpoint can be read by all" in verdict and self.vault is not None:
             return None if set(self.vault.kept) <= self.vault.damaged else verdict
         if code == ExitCode.STALLED and "had not stopped" in verdict and self.asked:
             return None  # the grace was too short to stop in good order
