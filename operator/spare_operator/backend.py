@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -19,11 +19,12 @@ from typing import Final
 from spare.api.reasons import EventReason
 from spare.control.signal import AgentGone, AgentNotStarted, AgentUp, DrainGroup, Report, Signal
 from spare.coordinator.backend import Emit
-from spare_operator import names
-from spare_operator.cluster import PODS, ApiError, Body, Cluster, Conflict, NotFound, NotLeading
+from spare_operator import adoption, names
+from spare_operator.cluster import PODS, ApiError, Body, Cluster, NotFound, NotLeading
+from spare_operator.marks import put_back
 from spare_operator.nodes import Nodes
 from spare_operator.pod import Pods
-from spare_operator.seen import Seen, by_start, exited, most_complete, read_pod
+from spare_operator.seen import Seen, exited, read_pod
 from spare_operator.start import Held, Pace, Starting, groups_first
 from spare_operator.stuck import Patience
 
@@ -48,20 +49,19 @@ class KubernetesBackend:
         leaving: Iterable[tuple[int, str]] = (),
         record: Callable[[str], Awaitable[None]],
         created: Callable[[int, str], None],
+        restored: Callable[[Sequence[str]], None] = lambda names: None,
     ) -> None:
         """
         Args:
-            cluster: Where the pods are.
-            pods: How they are made.
-            nodes: What is known of the nodes.
+            cluster, pods, nodes: Where the pods are, how they are made, and what is known of the nodes.
             members: Incarnation of each group in the recorded plan; None: nothing is recorded yet.
             leaving: Groups and incarnations that it let go.
             record: Writes a plan down.
-            created: Told of each pod that was made: (group, name).
+            created: Told of each pod that was made: (group, name). restored: Of those that got their labels back, if any.
         """
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
         self._begun, self._members = members is not None, dict(members or {})
-        self._record, self._created = record, created
+        self._record, self._created, self._restored = record, created, restored
         self._emit: Emit | None = None
         self._seen: dict[str, Seen] = {}
         """By the pods' uid: all that exist, as far as we know."""
@@ -102,9 +102,9 @@ class KubernetesBackend:
         chosen, under_way = self._chosen.get(group), self._starting.get(group)
         if under_way is not None and under_way.active:
             return
-        present = {seen.pod for seen in self._of(group, chosen)}
-        going = self._doomed | self._leaving
-        if chosen is None or chosen in going or not all(seen.live for seen in self._of(group, chosen)):
+        here = self._of(group, chosen)
+        present = {seen.pod for seen in here}
+        if chosen is None or chosen in self._doomed | self._leaving or not all(seen.live for seen in here):
             chosen, present = names.incarnation(), set()
         self._chosen[group] = chosen
         missing = [pod for pod in range(self._pods.spec.pods_per_group) if pod not in present]
@@ -134,7 +134,7 @@ class KubernetesBackend:
 
     def _placed(self, seen: Seen) -> Seen:
         group = self._places.get(seen.incarnation, seen.group)
-        return seen if group == seen.group else replace(seen, group=group, labelled=False)
+        return seen if group == seen.group else replace(seen, group=group)
 
     def _place_all(self) -> None:
         self._seen = {uid: self._placed(seen) for uid, seen in self._seen.items()}
@@ -172,7 +172,9 @@ class KubernetesBackend:
         seen = self._read(body)
         if seen is None or self._emit is None:
             return
-        if deleted:
+        if deleted and not seen.deleting:
+            self._spawn(self._look_at(seen))  # a watch says so, too, of a pod whose labels are gone
+        elif deleted:
             self._gone(seen)
         else:
             self._seen[seen.uid] = seen
@@ -180,7 +182,7 @@ class KubernetesBackend:
 
     def _read(self, body: Body) -> Seen | None:
         """What a pod's object says; None if it is none of ours, or known to be gone."""
-        seen = read_pod(body, self._pods.port, self._pods.spec.groups)
+        seen = read_pod(body, self._pods.port, str(self._pods.job))
         return self._placed(seen) if seen is not None and seen.uid not in self._past else None
 
     def node_changed(self, node: str) -> None:
@@ -202,40 +204,46 @@ class KubernetesBackend:
     async def _look(self) -> None:
         """Read everything again, and tell what is new."""
         before = set(self._seen)
-        job = self._pods.job
-        bodies = await self._cluster.list(PODS, job.namespace, {names.JOB_UID: job.uid})
-        listed = [seen for body in bodies if (seen := self._read(body)) is not None]
-        self._seen |= {seen.uid: seen for seen in listed}
-        for uid in before - {seen.uid for seen in listed}:
-            seen = self._seen.get(uid)  # list and watch are not one: what only one of them lacks is asked for by name
-            if seen is not None and not await self._cluster.exists(PODS, job.namespace, seen.name, uid):
-                self._gone(seen)
+        unlisted = before - await self._list({names.JOB_UID: self._pods.job.uid})
+        for seen in [self._seen[uid] for uid in unlisted & self._seen.keys()]:
+            await self._look_at(seen)  # list and watch are not one: what only one of them lacks is asked for by name
         if not self._adopted:
-            self._choose()
+            await self._choose()
             self._adopted = True
         for seen in sorted(self._seen.values(), key=lambda each: each.incarnation not in self._leaving):
             self._tell(seen)  # who leaves first: the line to its successor is to be the group's
 
-    def _choose(self) -> None:
+    async def _list(self, labels: Mapping[str, str] | None) -> set[str]:
+        """Take note of all pods of the job, or those with these labels; their uids."""
+        bodies = await self._cluster.list(PODS, self._pods.job.namespace, labels)
+        listed = {seen.uid: seen for body in bodies if (seen := self._read(body)) is not None}
+        self._seen |= listed
+        return set(listed)
+
+    async def _look_at(self, seen: Seen) -> None:
+        """See whether a pod is there, whatever its labels say."""
+        try:
+            body = await self._cluster.get(PODS, self._pods.job.namespace, seen.name)
+            there = body["metadata"]["uid"] == seen.uid
+            self.see(body) if there else self._gone(seen)
+        except NotFound:
+            self._gone(seen)
+        except ApiError as error:
+            logger.warning("whether pod %s is there is not known: %s", seen.name, error)
+
+    async def _choose(self) -> None:
         """At the start: which of the pods that are there belong to the job as it was left."""
-        for seen in self._seen.values():  # of a spare that took a place, some pods may have got their label, some not
-            at = self._places.get(seen.incarnation, seen.group)
-            self._places[seen.incarnation] = min(at, seen.group)
+        count = self._pods.spec.pods_per_group
+        if not adoption.complete(self._seen.values(), self._members, count):  # or their labels have been taken away
+            await self._list(None)
+        self._places = adoption.places(self._seen.values(), self._places)
         self._place_all()
-        found = by_start(self._seen.values())
-        for group, member in self._members.items():
-            self._chosen[group] = member
-            there = {seen.pod for seen in found.get(group, {}).get(member, [])}
-            for pod in range(self._pods.spec.pods_per_group):
-                if pod not in there:
-                    self._say(AgentGone(group, member, "its pod was gone when the operator came back", pod, None))
-        for group, incarnations in found.items():
-            if group in self._chosen:
-                continue
-            # Once there is a plan, a start that was cut off is made anew: nobody would ask for its rest.
-            mine = {mark: pods for mark, pods in incarnations.items() if mark not in self._leaving}
-            if best := most_complete(mine, self._pods.spec.pods_per_group if self._begun else 1):
-                self._chosen[group] = best
+        for group, member, pod in adoption.missing(self._seen.values(), self._members, count):
+            self._say(AgentGone(group, member, "its pod was gone when the operator came back", pod, None))
+        # Once there is a plan, a start that was cut off is made anew: nobody would ask for its rest.
+        least = count if self._begun else 1
+        self._chosen |= self._members
+        self._chosen |= adoption.starts(self._seen.values(), self._members, self._leaving, least)
 
     # --- what is told -----------------------------------------------------------------------------------------------
 
@@ -317,7 +325,7 @@ class KubernetesBackend:
             return None
         if seen.leaving is not None:
             return f"pod {seen.name}: {seen.leaving}"
-        return self._nodes.trouble(seen.node, seen.tolerations)
+        return self._nodes.trouble(seen.node, seen.tolerations, lambda: {each.node for each in self._seen.values()})
 
     def _once(self, seen: Seen, what: str, signal: Signal, more: str = "") -> None:
         key = (seen.uid, what, more)
@@ -342,17 +350,18 @@ class KubernetesBackend:
             self.failure.set_exception(error)
 
     async def _start(self, starting: Starting) -> None:
+        kept: set[tuple[int, int]] = set()
         async for made in starting.run(self._older_gone):
             if isinstance(made, Held):
                 self.held[starting.group, made.pod] = (made.reason, made.text)
+                kept.add((starting.group, made.pod))
             elif isinstance(made, AgentNotStarted):
                 self._give_up(starting.group, starting.incarnation)
                 self.held[made.group, made.pod] = (EventReason.PODS_NOT_STARTING, made.reason)
                 self._say(made)
             else:
-                at = starting.group, int(made["metadata"]["labels"][names.POD_NUMBER])
-                if at in self.held and self.held[at][0] == EventReason.QUOTA_EXCEEDED:
-                    del self.held[at]
+                if (at := (starting.group, int(made["metadata"]["labels"][names.POD_NUMBER]))) in kept:
+                    self.held.pop(at, None)
                 self._created(starting.group, made["metadata"]["name"])
                 self.see(made)
         await self._clear()
@@ -386,14 +395,6 @@ class KubernetesBackend:
                 return
 
     async def _label(self) -> None:
-        """Let the labels of what was a spare say whose place it has: for people, and for an operator that comes."""
-        for seen in [s for s in self._seen.values() if not s.labelled and s.ended is None]:
-            patch = {"metadata": {"uid": seen.uid, "labels": names.label_of_group(seen.group)}}
-            try:
-                self.see(await self._cluster.patch(PODS, self._pods.job.namespace, seen.name, patch))
-            except (NotFound, Conflict):
-                pass  # it is gone, or another has its name
-            except ApiError as error:
-                logger.warning("pod %s could not be labelled, will be tried again: %s", seen.name, error)
-            except NotLeading:
-                return
+        """Let labels say what a pod is, also of one that was a spare: for people, and for an operator that comes."""
+        stay = [s for s in self._seen.values() if not (s.ended or s.deleting or s.incarnation in self._doomed)]
+        self._restored(await put_back(self._cluster, self._pods, stay, self.see))

@@ -11,8 +11,10 @@ import click
 
 from spare_operator import names
 from spare_operator.logs import set_up
-from spare_operator.serve import serve
+from spare_operator.serve import EXIT_DEPOSED, serve
 from spare_operator.settings import Settings, Watching
+
+logger = logging.getLogger(__name__)
 
 PORT = click.IntRange(1, 65535)
 WHOLE = click.IntRange(1)
@@ -104,4 +106,8 @@ def main(
         health_host=health_host,
         health_port=health_port,
     )
-    sys.exit(asyncio.run(serve(settings)))
+    # Nothing of a deposed leader's memory is to be trusted: all of it is made anew. In this process, for a kubelet
+    # pauses for minutes before it starts a container that ends often, and a slow API server may depose every replica.
+    while (code := asyncio.run(serve(settings))) == EXIT_DEPOSED:
+        logger.warning("begins anew, as one that waits for the lease")
+    sys.exit(code)

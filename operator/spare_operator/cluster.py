@@ -91,6 +91,11 @@ class Refused(ApiError):
         """Whether it may be allowed later, when there is room."""
         return "exceeded quota" in self.text
 
+    @property
+    def of_us(self) -> bool:
+        """Whether it is we who may not, whatever the object is: a right that an administrator can give back."""
+        return "cannot create resource" in self.text or "because it is being terminated" in self.text
+
 
 class Invalid(ApiError):
     """The object itself is wrong: trying again will not help."""
@@ -111,16 +116,20 @@ class Cluster:
         self._may_write = may_write
         self._patience = patience
 
+    async def serves(self, kind: Kind) -> bool:
+        """Whether the server says that it knows a kind of an API group."""
+        group, _, version = kind.api.partition("/")
+        try:
+            groups = {each["name"] for each in (await self._call("GET", "/apis"))["groups"]}
+            found = await self._call("GET", f"/apis/{group}/{version}")
+        except ApiError as error:
+            logger.debug("whether %s are defined is not known: %s", kind.plural, error)
+            return False
+        return group in groups and any(each["name"] == kind.plural for each in found["resources"])
+
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Body:
         """One object. Raises NotFound."""
         return await self._call("GET", kind.path(namespace, name))
-
-    async def exists(self, kind: Kind, namespace: str | None, name: str, uid: str) -> bool:
-        """Whether that incarnation of an object is there."""
-        try:
-            return bool((await self.get(kind, namespace, name))["metadata"]["uid"] == uid)
-        except NotFound:
-            return False
 
     async def list(self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None) -> list[Body]:
         """All objects with these labels, as they are now: an older list would miss a pod that was made a moment ago."""

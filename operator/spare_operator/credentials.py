@@ -14,6 +14,7 @@ from spare.coordinator.transport import Tls
 from spare_operator import names
 from spare_operator.certificates import AGENT_NAME, Pair, calling_context, issue
 from spare_operator.cluster import SECRETS, Body, Cluster, Exists, NotFound
+from spare_operator.marks import belongs, left_behind, whose
 from spare_operator.pod import JobKey
 
 _PATIENCE: Final = 60.0
@@ -72,7 +73,8 @@ async def credentials(
 async def _not_lost(cluster: Cluster, job: JobKey, trains: bool) -> None:
     """An authority made anew would be believed by no agent that runs, and the pods' Secret would not fit it."""
     ours, agents = names.operator_secret(job.name), names.agent_secret(job.name)
-    if await _find(cluster, job, ours) is None and (trains or _of(await _find(cluster, job, agents), job)):
+    there = await _find(cluster, job, agents)
+    if await _find(cluster, job, ours) is None and (trains or (there is not None and belongs(there, job))):
         raise Occupied(
             f"Secret {job.namespace}/{ours} was deleted, and the agents believe nobody else: restore it, or create"
             " the job anew"
@@ -84,10 +86,6 @@ async def _find(cluster: Cluster, job: JobKey, name: str) -> Body | None:
         return await cluster.get(SECRETS, job.namespace, name)
     except NotFound:
         return None
-
-
-def _of(secret: Body | None, job: JobKey) -> bool:
-    return secret is not None and (secret["metadata"].get("labels") or {}).get(names.JOB_UID) == job.uid
 
 
 def _fresh(job: JobKey) -> dict[str, str]:
@@ -109,16 +107,18 @@ async def _kept(cluster: Cluster, job: JobKey, name: str, make: Callable[[JobKey
         there = await _find(cluster, job, name)
         if there is None:
             contents = make(job)
-            body: Body = {"metadata": job.meta(name), "type": "Opaque", "data": _encoded(contents)}
+            body: Body = {"metadata": job.meta(name), "type": "Opaque", "data": _encoded(contents), "immutable": True}
             try:
                 await cluster.create(SECRETS, job.namespace, body)
                 return contents
             except Exists:
                 continue
-        if _of(there, job):
+        if belongs(there, job):
             return {key: base64.b64decode(value).decode() for key, value in there["data"].items()}
+        if left_behind(there):
+            raise Occupied(f"Secret {job.namespace}/{name} {whose(there)}")
         if asyncio.get_running_loop().time() > deadline:
-            raise Occupied(f"Secret {job.namespace}/{name} is not of this job and did not go within {_PATIENCE:.0f} s")
+            raise Occupied(f"Secret {job.namespace}/{name} {whose(there)}, and did not go within {_PATIENCE:.0f} s")
         await asyncio.sleep(1.0)
 
 

@@ -7,8 +7,10 @@ ordered across objects nor retried, so they may only say "look there".
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import kopf
 
@@ -16,7 +18,11 @@ from spare_operator import names
 from spare_operator.jobs import Jobs
 from spare_operator.settings import Watching
 
+logger = logging.getLogger(__name__)
+
 Login = Callable[..., Awaitable[kopf.ConnectionInfo | None]]
+AGAIN: Final = 10.0
+"""Seconds after which watches that broke are begun again, and the definition of jobs is looked for again."""
 
 
 def registry_of(jobs: Jobs, login: Login, *, nodes: bool) -> kopf.OperatorRegistry:
@@ -31,7 +37,7 @@ def registry_of(jobs: Jobs, login: Login, *, nodes: bool) -> kopf.OperatorRegist
     async def job(event: kopf.RawEvent, **_: Any) -> None:
         jobs.see(dict(event["object"]), deleted=event["type"] == "DELETED")
 
-    @kopf.on.event("", "v1", "pods", labels={names.JOB_UID: kopf.PRESENT}, registry=registry)
+    @kopf.on.event("", "v1", "pods", registry=registry)
     async def pod(event: kopf.RawEvent, **_: Any) -> None:
         jobs.see_pod(dict(event["object"]), deleted=event["type"] == "DELETED")
 
@@ -49,6 +55,39 @@ class _All(frozenset[Any]):
 
     def __contains__(self, task: object) -> bool:
         return True
+
+
+async def keep_watching(
+    registry: kopf.OperatorRegistry,
+    settings: kopf.OperatorSettings,
+    namespaces: tuple[str, ...],
+    stop: asyncio.Event,
+    defined: Callable[[], Awaitable[bool]],
+) -> None:
+    """Watch until `stop` is set, whatever happens to the watches: what they would have told, lists tell later.
+
+    A right that is taken away or a definition that is deleted ends them for good as kopf has it, and if a definition is
+    not there when it begins, kopf never looks for it again.
+
+    Args:
+        registry, settings, namespaces, stop: as in `watch`.
+        defined: whether the API server knows SPAReJobs.
+    """
+    missed = False
+    while not stop.is_set():
+        if not await defined():
+            if not missed:
+                logger.warning("SPAReJobs are not defined here: waiting for their custom resource definition")
+            missed = True
+        else:
+            missed = False
+            try:
+                await watch(registry, settings, namespaces, stop)
+            except Exception as error:  # noqa: BLE001  # whatever kopf makes of an answer: told, and begun again
+                logger.warning("the watches broke, and are begun again in %.0f s: %r", AGAIN, error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN):
+                await stop.wait()
 
 
 async def watch(

@@ -27,6 +27,9 @@ from spare_operator.training import Training, trains
 
 logger = logging.getLogger(__name__)
 
+LATE = 1800.0
+"""Seconds after a job's end from which on nothing more is told of it: the API server forgets events after an hour, and
+each operator that comes would tell of all jobs that ever ended."""
 AGAIN = 10.0
 """Seconds after which a job whose run broke, by an error of ours or of the API server's, is taken up again: all that is
 written of it is then read anew."""
@@ -102,6 +105,7 @@ class Job:
         while not self._going:
             spec = self._spec()
             if record.status.final:
+                await self._tell_the_end(record.status)
                 await self._clean_up(record.status)
                 continue
             if isinstance(spec, JobFileError):
@@ -135,6 +139,15 @@ class Job:
             return before.model_copy(update=changes)
 
         return change
+
+    async def _tell_the_end(self, status: Status) -> None:
+        """Post the last event, if nobody did: the status stood before it, and its writer may have died in between."""
+        ended = [c for c in status.conditions if c.type in (ConditionType.COMPLETE, ConditionType.FAILED)]
+        told = next((condition for condition in ended if condition.status == "True"), None)
+        at = status.completion_time
+        if told is not None and at is not None and (self._around.now() - at).total_seconds() < LATE:
+            end = Event(at.timestamp(), told.reason, told.message)
+            await post(self._around.cluster, self.key, end, final=True)
 
     async def _clean_up(self, status: Status) -> None:
         """What the run policy says of a job that has ended; anew when that is changed."""

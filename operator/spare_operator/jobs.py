@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from spare_operator import names
 from spare_operator.cluster import JOBS, ApiError, Body
 from spare_operator.job import Job
+from spare_operator.seen import job_of
 from spare_operator.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
@@ -34,14 +34,15 @@ class Jobs:
         return [job for job, task in self._jobs.values() if not task.done()]
 
     def see(self, body: Body, *, deleted: bool = False) -> None:
-        """A job was seen, or is gone."""
+        """A job was seen, or is gone. One that was given up though it is there, such as after an answer that there was
+        none, is taken up again."""
         uid = body["metadata"]["uid"]
         known = self._jobs.get(uid)
         if deleted:
             if known is not None:
                 known[1].cancel()
                 del self._jobs[uid]
-        elif known is not None:
+        elif known is not None and not known[1].done():
             known[0].see(body)
         elif not self._closed and not body["metadata"].get("deletionTimestamp"):
             job = Job(self._around, body)
@@ -50,7 +51,7 @@ class Jobs:
 
     def see_pod(self, body: Body, *, deleted: bool = False) -> None:
         """A pod was seen, or is gone."""
-        uid = (body["metadata"].get("labels") or {}).get(names.JOB_UID)
+        uid = job_of(body)
         if uid in self._jobs:
             self._jobs[uid][0].pod(body, deleted=deleted)
 

@@ -25,6 +25,8 @@ _ORIGIN: Final = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
 have seen, and that may be of a lease that was deleted, or has another name or namespace. It fits the API's 32 bits."""
 _ABSENT: Final = "absent"
 """In place of a resourceVersion."""
+_MOST: Final = 2**31 - 1
+"""Of the API's 32 bits. Nobody has led so often: a number there is somebody's hand."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,24 @@ class Lease:
         logger.info("leading as %s, leadership %d", self.identity, self.term)
 
     async def keep(self) -> None:
-        """Renew it; return once it is lost."""
+        """Renew it; return once it is lost.
+
+        A renewal that is taken after we had to stop comes too late: what was refused meanwhile, because we might not
+        write, nobody would do any more.
+        """
         while self.held:
             await asyncio.sleep(self._timing.retry)
-            if not self.held:  # we slept longer than asked for: stopped, or starved
+            until = self._renewed + self._timing.renew_within
+            if self._clock() >= until:  # we slept longer than asked for: stopped, or starved
                 break
             await self._attempt()
-        logger.error("the lease was not renewed for %.0f s: no longer leading", self._clock() - self._renewed)
+            if self._clock() >= until:
+                break
+        taken = self._renewed == float("-inf")
+        why = "another has it" if taken else f"it was not renewed within {self._timing.renew_within:g} s"
+        logger.error("the lease is lost, %s: no longer leading", why)
+        await self.release()  # where it was renewed too late, it is ours to give away
+        self._renewed = float("-inf")
 
     async def release(self) -> None:
         """Let another take over at once. Best effort: if it fails, they wait for the duration."""
@@ -167,7 +180,8 @@ class Lease:
             "leaseDurationSeconds": int(self._timing.duration),
             "renewTime": _now(),
             "acquireTime": old.get("acquireTime") if ours and old.get("acquireTime") else _now(),
-            "leaseTransitions": max(number, self.term) if ours and max(number, self.term) > 0 else self._next(number),
+            # What another hand writes there while we lead counts for nothing; an answer that we did not get does.
+            "leaseTransitions": (self.term or max(number, 1)) if ours else self._next(number),
         }
 
     def _next(self, number: int) -> int:
@@ -175,7 +189,7 @@ class Lease:
 
         From 1 on: 0 is what agents have seen that nobody has attached to yet.
         """
-        return max(number + 1, self.term + 1, int(self._wall() - _ORIGIN), 1)
+        return max(number + 1 if number < _MOST else 0, self.term + 1, int(self._wall() - _ORIGIN), 1)
 
 
 def _now() -> str:

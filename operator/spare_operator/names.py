@@ -49,11 +49,6 @@ def pod_name(job: str, group: int, pod: int, incarnation: str, *, spare: bool = 
     return f"{job}-{'s' if spare else 'g'}{group}-p{pod}-{incarnation[:5]}"
 
 
-def label_of_group(group: int) -> dict[str, str | None]:
-    """What to change in the labels of a pod that was a spare's and is a group's now."""
-    return {GROUP_NUMBER: str(group), SPARE_NUMBER: None}
-
-
 def plan_map(job: str) -> str:
     """The ConfigMap with the newest plan."""
     return f"{job}-plan"

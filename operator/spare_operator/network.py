@@ -13,6 +13,7 @@ from typing import Final
 from spare_operator import names
 from spare_operator.cluster import NETWORK_POLICIES, Body, Cluster, Conflict, Exists, NotFound
 from spare_operator.credentials import Occupied
+from spare_operator.marks import belongs, left_behind, whose
 from spare_operator.pod import JobKey
 
 PATIENCE: Final = 60.0
@@ -67,7 +68,7 @@ async def close_in(cluster: Cluster, job: JobKey, operators: Operators, port: in
             there = await cluster.get(NETWORK_POLICIES, job.namespace, name)
         except NotFound:
             continue
-        if (there["metadata"].get("labels") or {}).get(names.JOB_UID) == job.uid:
+        if belongs(there, job):
             if (wider := _with_rules(there, body)) is None:
                 return
             try:
@@ -75,10 +76,10 @@ async def close_in(cluster: Cluster, job: JobKey, operators: Operators, port: in
                 return
             except (Conflict, NotFound):
                 continue  # somebody else was faster
+        if left_behind(there):
+            raise Occupied(f"NetworkPolicy {job.namespace}/{name} {whose(there)}")
         if asyncio.get_running_loop().time() > deadline:
-            raise Occupied(
-                f"NetworkPolicy {job.namespace}/{name} is not of this job and did not go in {PATIENCE:.0f} s"
-            )
+            raise Occupied(f"NetworkPolicy {job.namespace}/{name} {whose(there)}, and did not go in {PATIENCE:.0f} s")
         await asyncio.sleep(1.0)
 
 

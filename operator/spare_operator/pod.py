@@ -65,17 +65,21 @@ class Pods:
         """Which spare (from 0) has that number; None: it is a group's."""
         return None if number < self.spec.groups else number - self.spec.groups
 
+    def marks(self, group: int, pod: int, incarnation: str) -> dict[str, str]:
+        """Our labels of a pod of that group, or spare."""
+        spare = self.spare(group)
+        number = {names.GROUP_NUMBER: str(group)} if spare is None else {names.SPARE_NUMBER: str(spare)}
+        return {**self.job.labels, **number, names.POD_NUMBER: str(pod), names.INCARNATION: incarnation}
+
     def manifest(self, group: int, pod: int, incarnation: str) -> Body:
         """One pod of one start of a group; numbers from spec.groups on are spares'."""
         template = copy.deepcopy(dict(self.template))
         given = template.get("metadata") or {}
         spare = self.spare(group)
-        number = {names.GROUP_NUMBER: str(group)} if spare is None else {names.SPARE_NUMBER: str(spare)}
-        ours = {**number, names.POD_NUMBER: str(pod), names.INCARNATION: incarnation}
         which = group if spare is None else spare
         name = names.pod_name(self.job.name, which, pod, incarnation, spare=spare is not None)
-        meta = self.job.meta(name, ours)
-        meta["labels"] = {**(given.get("labels") or {}), **meta["labels"]}
+        meta = self.job.meta(name)
+        meta["labels"] = {**(given.get("labels") or {}), **self.marks(group, pod, incarnation)}
         annotations = {k: v for k, v in (given.get("annotations") or {}).items() if not k.startswith(_NOT_OURS_TO_PASS)}
         if annotations:
             meta["annotations"] = annotations

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Final
 from uuid import uuid4
 
 from spare.api.reasons import EventReason
 from spare.coordinator.observe import Event
 from spare_operator import names
-from spare_operator.cluster import EVENTS, ApiError, Body, Cluster, NotFound
+from spare_operator.cluster import EVENTS, ApiError, Body, Cluster, Exists, NotFound
 from spare_operator.pod import JobKey
 
 logger = logging.getLogger(__name__)
@@ -22,21 +23,27 @@ _WARNINGS: Final = frozenset(
         *(EventReason.BACKOFF_LIMIT_EXCEEDED, EventReason.DEADLINE_EXCEEDED, EventReason.UNHEARD),
         *(EventReason.REFUSED, EventReason.STRAGGLER, EventReason.BACKEND_FAILED, EventReason.BELOW_MIN_GROUPS),
         *(EventReason.CHECKPOINT_FAILED, EventReason.CHECKPOINT_UNREADABLE, EventReason.CHECKPOINT_MISMATCH),
-        EventReason.INVALID_PLAN,
+        *(EventReason.INVALID_PLAN, EventReason.INVALID_SPEC, EventReason.MARKS_RESTORED),
     }
 )
 _LONGEST: Final = 1000
 """Characters of an event's message; Kubernetes takes 1,024."""
 
 
-async def post(cluster: Cluster, job: JobKey, event: Event) -> None:
+async def post(cluster: Cluster, job: JobKey, event: Event, *, final: bool = False) -> None:
     """Write an event about a job; that it cannot be written is logged.
+
+    Args:
+        cluster, job, event: where, of which job, and what.
+        final: it tells of the job's end. It is written once, however often it is asked for: who wrote the status may
+            have died before it wrote the event, and the next operator cannot know.
 
     Raises:
         NotLeading: we may not.
     """
     at = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    meta = job.meta(f"{job.name}.{uuid4().hex[:16]}")
+    mark = sha256(job.uid.encode()).hexdigest() if final else uuid4().hex
+    meta = job.meta(f"{job.name}.{mark[:16]}")
     del meta["ownerReferences"]  # events outlive what they tell of
     if event.groups:
         meta["annotations"] = {names.GROUPS: ",".join(map(str, event.groups))}
@@ -59,6 +66,8 @@ async def post(cluster: Cluster, job: JobKey, event: Event) -> None:
     }
     try:
         await cluster.create(EVENTS, job.namespace, body)
+    except Exists:
+        pass  # that the job has ended was told
     except NotFound:
         pass  # the namespace is on its way out
     except ApiError as error:

@@ -18,6 +18,7 @@ from spare.control.plan import Plan
 from spare.coordinator.actor import PLAN_DOCUMENT
 from spare_operator import names
 from spare_operator.cluster import CONFIG_MAPS, JOBS, ApiError, Body, Cluster, Conflict, Exists, NotFound
+from spare_operator.marks import belongs, marked, whose
 from spare_operator.pod import JobKey
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Record:
             plan_map: Body | None = await cluster.get(CONFIG_MAPS, job.namespace, names.plan_map(job.name))
         except NotFound:
             plan_map = None
-        if plan_map is not None and not _of(plan_map, job):
+        if plan_map is not None and not _tells_of(plan_map, job):
             plan_map = None  # of an earlier job of that name, on its way out
         return cls(cluster, job, body, plan_map)
 
@@ -124,18 +125,18 @@ class Record:
         data = {PLAN_DOCUMENT: text, "epoch": str(plan.epoch), "digest": plan.digest}
         name = names.plan_map(self._job.name)
         while True:
-            there = (self._map or {}).get("data", {})
-            if there == data:
+            if (self._map or {}).get("data", {}) == data:
                 return  # our own write, whose answer was lost
-            written = int(there.get("epoch", "0"))
-            if written > plan.epoch or (written == plan.epoch and there.get("digest") != plan.digest):
-                raise Outrun(f"{self._job}: plan {written} is recorded already; plan {plan.epoch} is not pushed")
+            there = _plan_of(self._map)  # one that somebody has edited is none
+            if there is not None and _another(there, plan):
+                raise Outrun(f"{self._job}: plan {there.epoch} is recorded already; plan {plan.epoch} is not pushed")
             try:
                 if self._map is None:
                     fresh = {"metadata": self._job.meta(name), "data": data}
                     self._map = await self._cluster.create(CONFIG_MAPS, self._job.namespace, fresh)
                 else:
-                    self._map = await self._cluster.replace(CONFIG_MAPS, {**self._map, "data": data})
+                    body = {**marked(self._map, self._job), "data": data}
+                    self._map = await self._cluster.replace(CONFIG_MAPS, body)
                 return
             except (Conflict, Exists, NotFound):
                 self.body = await _the_job(self._cluster, self._job)
@@ -151,31 +152,39 @@ class Record:
             found = await self._cluster.get(CONFIG_MAPS, self._job.namespace, name)
         except NotFound:
             return None
-        if not _of(found, self._job):
-            text = f"ConfigMap {self._job.namespace}/{name} is not of this job, and is waited for to go"
+        ours = self._map is not None and self._map["metadata"]["uid"] == found["metadata"]["uid"]
+        if not (ours or _tells_of(found, self._job)):
+            text = f"ConfigMap {self._job.namespace}/{name} {whose(found)}; it is waited for to go"
             raise Exists(409, "AlreadyExists", text)
         return found
 
     async def keep(self) -> None:
-        """Write the plan once more if somebody has deleted it: whoever comes next could not know who computes what.
+        """Write the plan once more if somebody has deleted or edited it: whoever comes next could not know who computes
+        what. What it is found by is put back, too.
 
         Raises:
             Outrun, JobGone, NotLeading, ApiError.
         """
         async with self._lock:
             known, name = self._map, names.plan_map(self._job.name)
-            if known is None or await self._there(name) is not None:
+            if known is None:
                 return
+            found, text = await self._there(name), str(known["data"][PLAN_DOCUMENT])
+            plan, there = Plan.from_json(text), _plan_of(found)
+            if found is not None and (marked(found, self._job) == found and found.get("data") == known["data"]):
+                return
+            if there is not None and _another(there, plan):
+                return  # another operator's: the next write finds out
             self.body = await _the_job(self._cluster, self._job)
             if self.body["metadata"].get("deletionTimestamp"):
                 return  # it goes with the job
-            text: str = known["data"][PLAN_DOCUMENT]
-            logger.warning("%s: ConfigMap %s was deleted; it is written once more", self._job, name)
-            self._map = None
+            what = "deleted" if found is None else "edited"
+            logger.warning("%s: ConfigMap %s was %s; it is written once more", self._job, name, what)
+            self._map = None if found is None else {**found, "data": {}}
             try:
-                await self._put_plan(Plan.from_json(text), text)
+                await self._put_plan(plan, text)
             finally:
-                self._map = self._map or known
+                self._map = self._map if self._map is not None and self._map["data"] else known
 
     async def _put_status(self, change: Callable[[Status], Status], plan: Plan | None) -> bool:
         while True:
@@ -199,8 +208,24 @@ class Record:
                 raise JobGone(str(self._job)) from error
 
 
-def _of(plan_map: Body, job: JobKey) -> bool:
-    return bool((plan_map["metadata"].get("labels") or {}).get(names.JOB_UID) == job.uid)
+def _tells_of(plan_map: Body, job: JobKey) -> bool:
+    """Whether it is the job's, by its marks or by what it says: somebody may have changed the one or the other."""
+    there = _plan_of(plan_map)
+    return belongs(plan_map, job) or (there is not None and there.job == str(job))
+
+
+def _plan_of(plan_map: Body | None) -> Plan | None:
+    """The plan that a map has; None if there is none that can be read."""
+    text = ((plan_map or {}).get("data") or {}).get(PLAN_DOCUMENT)
+    try:
+        return None if text is None else Plan.from_json(text)
+    except ValueError:
+        return None
+
+
+def _another(there: Plan, plan: Plan) -> bool:
+    """Whether a plan that stands there is not to be overwritten by this one."""
+    return there.epoch > plan.epoch or (there.epoch == plan.epoch and there.digest != plan.digest)
 
 
 async def _the_job(cluster: Cluster, job: JobKey) -> Body:

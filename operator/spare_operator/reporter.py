@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from spare.api.reasons import EventReason
 from spare.api.status import Status
 from spare.control.plan import Plan
-from spare.control.state import State
+from spare.control.state import JobState, State
 from spare.coordinator.observe import Event, Snapshot
 from spare_operator.account import moved_by, spares_wait, starts_fail, status_of, waits_of
 from spare_operator.cluster import ApiError, NotLeading
@@ -27,6 +28,12 @@ logger = logging.getLogger(__name__)
 
 STEP_EVERY: Final = 2.0
 """Shortest time between two writes that tell of nothing but further steps, seconds."""
+_FEW: Final = 4
+"""Pods that a sentence names."""
+PAUSE_FIRST: Final = 1.0
+PAUSE_MOST: Final = 30.0
+"""Seconds before a status that was refused is written again, doubled from the first to the most: what passes by itself
+was waited out before."""
 
 
 class Reporter:
@@ -48,6 +55,8 @@ class Reporter:
         self._written = float("-inf")
         self.held: Mapping[tuple[int, int], tuple[EventReason, str]] = {}
         """What keeps pods from being there: the backend's."""
+        self._pause, self._trouble = PAUSE_FIRST, ""
+        """Before the next write, if the last one was refused; and why."""
         self._waits: tuple[EventReason, str] | None = None
         self._spares_wait: tuple[EventReason, str] | None = None
         self.end: EventReason | None = None
@@ -60,6 +69,8 @@ class Reporter:
     def event(self, event: Event) -> None:
         """See Observer. What is posted: one event for what is lost together, one for the plan that answers it, one for
         what was made, one for what is back; the rest is for the log (field case F54)."""
+        if event.reason == EventReason.INTERRUPTED and self.end is not None:
+            event = replace(event, reason=self.end)  # it was ended from here, and for that
         logger.info("%s: %s: %s", self._job, event.reason, event.text)
         if event.reason == EventReason.SUSPECTED:
             return
@@ -85,6 +96,12 @@ class Reporter:
         """A pod was made."""
         self._created.append((group, pod))
         self._changed.set()
+
+    def restored(self, pods: Sequence[str]) -> None:
+        """Pods were found without their labels or owner, and have them again."""
+        if pods:
+            text = f"somebody had changed labels or owner of {_shown(pods)}: they are as they were, and the pods stay"
+            self.event(Event(self._around.wall(), EventReason.MARKS_RESTORED, text))
 
     # --- written ------------------------------------------------------------------------------------------------------
 
@@ -123,14 +140,32 @@ class Reporter:
             if await self._record.write_status(self._change):
                 self._written = self._around.clock()
         except ApiError as error:
-            logger.warning("%s: the status could not be written: %s", self._job, error)
             self._events = [*events, *self._events]
             self._changed.set()
             if last:
                 raise
+            await self._refused(str(error))
             return
+        self._pause, self._trouble = PAUSE_FIRST, ""
+        final = self._final(events)
         for event in events:
-            await post(self._around.cluster, self._job, event)
+            await post(self._around.cluster, self._job, event, final=event is final)
+
+    async def _refused(self, why: str) -> None:
+        """A status is not taken: told once, and tried again after a pause."""
+        if why != self._trouble:
+            logger.warning("%s: the status could not be written, and is tried again: %s", self._job, why)
+        self._trouble = why
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, PAUSE_MOST)
+
+    def _final(self, events: Sequence[Event]) -> Event | None:
+        """The one of them that tells of the job's end."""
+        state = self._state()
+        if state is None or state.job not in (JobState.COMPLETE, JobState.FAILED):
+            return None
+        reason = self.end or state.end
+        return next((event for event in reversed(events) if event.reason == reason), None)
 
     def _news(self) -> bool:
         """Whether more than a step has changed since the last write."""
@@ -168,7 +203,11 @@ class Reporter:
         if not created:
             return []
         groups = tuple(sorted({group for group, _ in created}))
-        shown = ", ".join(name for _, name in created[:4]) + (
-            f" and {len(created) - 4} more" if len(created) > 4 else ""
-        )
-        return [Event(self._around.wall(), EventReason.POD_CREATED, f"created {shown}", groups)]
+        text = f"created {_shown([name for _, name in created])}"
+        return [Event(self._around.wall(), EventReason.POD_CREATED, text, groups)]
+
+
+def _shown(pods: Sequence[str]) -> str:
+    """The first of some names."""
+    more = len(pods) - _FEW
+    return ", ".join(pods[:_FEW]) + (f" and {more} more" if more > 0 else "")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from spare.api import wire
@@ -56,8 +56,9 @@ class Seen:
 
     tolerations: tuple[Body, ...] = ()
     """Of its node's taints."""
-    labelled: bool = True
-    """Its labels have the number of its group; not yet of one that was a spare."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[Body, ...] = ()
+    """What marks it as the job's, as it is now: somebody may have changed it."""
 
     @property
     def live(self) -> bool:
@@ -91,22 +92,29 @@ def exited(seen: Seen, job: str, procs: int) -> wire.Exited | None:
     )
 
 
-def read_pod(body: Body, port: int, groups: int) -> Seen | None:
-    """What the object says; None if it is none of our pods (labels missing or wrong).
+def job_of(body: Body) -> str:
+    """uid of the job that a pod was made for, by its label, or else by its environment; empty if it is no job's."""
+    label = (body["metadata"].get("labels") or {}).get(names.JOB_UID)
+    return str(label or _environment(body.get("spec") or {}).get("SPARE_JOB", "").rpartition("/")[2])
+
+
+def read_pod(body: Body, port: int, job: str) -> Seen | None:
+    """What the object says; None if it is none of the job's pods.
+
+    Who it is its environment says: labels may have been changed.
 
     Args:
         body: the object.
         port: where its agent listens, unless the pod itself says so: it may be of an operator with another setting.
-        groups: of the job.
+        job: as in all messages.
     """
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
-    labels = meta.get("labels") or {}
-    group, pod = labels.get(names.GROUP_NUMBER, ""), labels.get(names.POD_NUMBER, "")
-    if not group and (spare := labels.get(names.SPARE_NUMBER, "")).isdigit():
-        group = str(groups + int(spare))
-    incarnation = labels.get(names.INCARNATION, "")
-    if not (group.isdigit() and pod.isdigit() and incarnation):
+    labels, own = meta.get("labels") or {}, _environment(spec)
+    group, pod, incarnation = own.get("SPARE_GROUP", ""), own.get("SPARE_POD", ""), own.get("SPARE_UID", "")
+    if own.get("SPARE_JOB") != job or not (group.isdigit() and pod.isdigit() and incarnation):
         return None
+    if own.get("SPARE_SPARE") and (place := labels.get(names.GROUP_NUMBER, "")).isdigit():
+        group = place  # which it has taken since
     trainer = _trainer(spec, status)
     leaving, ended = _leaving(meta, status), _ended(status, trainer)
     return Seen(
@@ -126,22 +134,17 @@ def read_pod(body: Body, port: int, groups: int) -> Seen | None:
         stuck=_stuck(status),
         unprepared=any(_conditions(status, "PodReadyToStartContainers", "False")),
         tolerations=tuple(spec.get("tolerations") or ()),
+        labels=labels,
+        owners=tuple(meta.get("ownerReferences") or ()),
     )
 
 
-def by_start(pods: Iterable[Seen]) -> dict[int, dict[str, list[Seen]]]:
-    """Pods by their group, and within it by the start that they belong to."""
-    found: dict[int, dict[str, list[Seen]]] = {}
-    for seen in pods:
-        found.setdefault(seen.group, {}).setdefault(seen.incarnation, []).append(seen)
-    return found
-
-
-def most_complete(starts: Mapping[str, Sequence[Seen]], least: int) -> str | None:
-    """Of several starts of a group the one with the most pods, at least `least`, none of which goes or has ended; of
-    equal ones that with the greater mark. None: there is none."""
-    whole = {mark: pods for mark, pods in starts.items() if len(pods) >= least and all(seen.live for seen in pods)}
-    return max(whole, key=lambda mark: (len(whole[mark]), mark), default=None)
+def _environment(spec: Body) -> dict[str, str]:
+    """Of the container that runs our agent, as far as it is plain text."""
+    for container in spec.get("containers") or []:
+        if any(port.get("name") == names.AGENT_PORT_NAME for port in container.get("ports") or []):
+            return {each["name"]: each["value"] for each in container.get("env") or [] if each.get("value")}
+    return {}
 
 
 def _agent_port(spec: Body) -> int | None:

@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 import kopf
 from kubernetes_asyncio import client, config
 
-from spare_operator.cluster import Cluster
-from spare_operator.handlers import Login, kopf_settings, registry_of, watch
+from spare_operator.cluster import JOBS, Cluster
+from spare_operator.handlers import Login, keep_watching, kopf_settings, registry_of
 from spare_operator.jobs import Jobs
 from spare_operator.lease import Lease
 from spare_operator.metrics import Collector
@@ -29,11 +29,11 @@ from spare_operator.web import Page
 logger = logging.getLogger(__name__)
 
 EXIT_DEPOSED = 1
-"""The lease was lost: the process ends, for nothing in its memory is to be trusted, and its pod starts it anew."""
+"""The lease was lost: nothing in this operator's memory is to be trusted, and another is begun in its place."""
 
 
 async def serve(settings: Settings) -> int:
-    """Run until a signal comes (returns 0) or the lease is lost (EXIT_DEPOSED).
+    """Run until a signal comes (returns 0) or the lease is lost (EXIT_DEPOSED); then nothing of it runs any more.
 
     Raises:
         OSError: the health page's address cannot be had.
@@ -93,7 +93,7 @@ class Operator:
         cluster = Cluster(self._api, lambda: lease.held)
         around = Surroundings(
             cluster,
-            Nodes(),
+            Nodes(self._clock),
             lambda: lease.held,
             lease.identity,
             lease.term,
@@ -105,7 +105,10 @@ class Operator:
         jobs = self.jobs = Jobs(around, settings.namespaces)
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         registry = registry_of(jobs, self._login, nodes=settings.nodes)
-        watching = loop.create_task(watch(registry, kopf_settings(settings.watching), settings.namespaces, stop))
+        watches = kopf_settings(settings.watching)
+        watching = loop.create_task(
+            keep_watching(registry, watches, settings.namespaces, stop, lambda: cluster.serves(JOBS))
+        )
         keep, look = loop.create_task(lease.keep()), loop.create_task(jobs.keep_looking())
         end = loop.create_task(self._stopped.wait())
         try:

@@ -116,10 +116,11 @@ class Starting:
                 yield AgentNotStarted(self.group, str(error), pod)
                 return
             except Refused as error:
-                if not error.quota_exceeded:
+                if not (error.quota_exceeded or error.of_us):
                     yield AgentNotStarted(self.group, str(error), pod)
                     return
-                yield Held(pod, EventReason.QUOTA_EXCEEDED, error.text)
+                reason = EventReason.QUOTA_EXCEEDED if error.quota_exceeded else EventReason.PODS_NOT_STARTING
+                yield Held(pod, reason, error.text)
             except NotLeading:
                 return
             except ApiError as error:

@@ -108,6 +108,7 @@ class Training:
             leaving=_leaving(recorded) if recorded is not None else (),
             record=self._reporter.write_plan,
             created=self._reporter.created,
+            restored=self._reporter.restored,
         )
         self._reporter.held = self._backend.held
         self.coordinator = Coordinator(

@@ -58,6 +58,7 @@ class EventReason(_Named):
     BACKEND_FAILED = "BackendFailed", "something could not be written down, or ended; it is tried again until it can"
     QUOTA_EXCEEDED = "QuotaExceeded", "a quota lets too few pods in; it is tried again"
     PODS_NOT_STARTING = "PodsNotStarting", "containers cannot start; the pod and the kubelet's reason are named"
+    MARKS_RESTORED = "MarksRestored", "labels or owner of pods that somebody had changed were put back; the pods stay"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded", "more restarts than runPolicy.backoffLimit allows"
     INVALID_SPEC = (
         "InvalidSpec",

@@ -11,7 +11,7 @@ import copy
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,12 @@ class ApiServer:
         self.objects: dict[Key, Body] = {}
         self.version = 100
         self.log: list[tuple[int, str, Key, Body]] = []
+        self._before: dict[int, Body | None] = {}
+        """By resourceVersion: the object as it was before."""
+        self.denied = ""
+        """Requests ("POST /path") that this pattern matches are refused, as by a missing right."""
+        self.undefined: set[str] = set()
+        """Kinds (plural) whose definition is not there."""
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
         self.slow: dict[str, float] = {}
@@ -161,11 +167,13 @@ class ApiServer:
         if kind == "MODIFIED" and self.objects.get(key) == body:
             return body
         self.version += 1
+        known = self.objects.get(key)
         body["metadata"]["resourceVersion"] = str(self.version)
         if kind == "DELETED":
             self.objects.pop(key, None)
         else:
             self.objects[key] = body
+        self._before[self.version] = known
         self.log.append((self.version, kind, key, copy.deepcopy(body)))
         self._wake.set()
         for each in self.watchers:
@@ -181,6 +189,8 @@ class ApiServer:
                 body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
                 self._store("MODIFIED", key, body)
             return
+        if key[0] == "pods":  # what a watch tells of in the end has it, however short the grace was
+            body["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
         self._store("DELETED", key, body)
         uid = body["metadata"]["uid"]
         for child, there in list(self.objects.items()):
@@ -192,7 +202,11 @@ class ApiServer:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(next((s for part, s in self.slow.items() if part in request.path_qs), 0.001))
         path = request.path
-        if request.query.get("watch"):
+        if self.denied and re.search(self.denied, f"{request.method} {path}"):
+            self.calls.append(Call(asyncio.get_running_loop().time(), request.method, path, 403))
+            text = 'is forbidden: User "operator" cannot create resource'
+            return web.json_response(_status(403, text), status=403)
+        if request.query.get("watch") and _parse(path)[0] not in self.undefined:
             return await self._watch(request)
         fault = self._fault(request.method, path)
         headers: dict[str, str] = {}
@@ -213,10 +227,10 @@ class ApiServer:
         return None
 
     def _answer(self, method: str, path: str, query: Any, body: Body | None) -> tuple[int, Body]:
-        if (found := _discovery(path)) is not None:
+        if (found := _discovery(path, KINDS.keys() - self.undefined)) is not None:
             return 200, found
         plural, namespace, name, sub = _parse(path)
-        if plural not in KINDS:
+        if plural not in KINDS or plural in self.undefined:
             return 404, _status(404, f"no resource {plural}")
         key = (plural, namespace, name)
         if method == "GET" and not name:
@@ -301,7 +315,7 @@ class ApiServer:
         selector = request.query.get("labelSelector", "")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        while not self._ending and loop.time() < end:
+        while not self._ending and loop.time() < end and plural not in self.undefined:
             events, seen = list(self._since(seen, plural, namespace, selector)), self.version
             for event in events:
                 await response.write(json.dumps(event).encode() + b"\n")
@@ -319,8 +333,15 @@ class ApiServer:
         if self.mute_watches:
             return
         for at, kind, key, body in self.log:
-            if at > version and key[0] == plural and namespace in ("", key[1]) and _selected(body, selector):
-                yield {"type": kind, "object": body}
+            if at <= version or key[0] != plural or namespace not in ("", key[1]):
+                continue
+            known = self._before[at]
+            before = known is not None and _selected(known, selector)
+            if _selected(body, selector):
+                yield {"type": "ADDED" if kind == "MODIFIED" and not before else kind, "object": body}
+            elif before and known is not None:  # for who watches by labels it is as if it were gone
+                meta = {**known["metadata"], "resourceVersion": str(at)}
+                yield {"type": "DELETED", "object": {**known, "metadata": meta}}
 
 
 def _status(code: int, message: str, reason: str = "") -> Body:
@@ -339,7 +360,7 @@ def _status(code: int, message: str, reason: str = "") -> Body:
 def _parse(path: str) -> tuple[str, str, str, str]:
     """(plural, namespace, name, subresource)."""
     parts = path.strip("/").split("/")
-    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    rest = (parts[2:] if parts[0] == "api" else parts[3:]) or [""]
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
@@ -352,12 +373,13 @@ def _selected(body: Body, selector: str) -> bool:
     return all(labels.get(part.partition("=")[0]) == part.partition("=")[2] for part in selector.split(",") if part)
 
 
-def _discovery(path: str) -> Body | None:
+def _discovery(path: str, plurals: Collection[str]) -> Body | None:
     """What clients ask to learn which kinds there are."""
+    kinds = {plural: kind for plural, kind in KINDS.items() if plural in plurals}
     path = path.strip("/")
     if path == "api":
         return {"kind": "APIVersions", "versions": ["v1"]}
-    groups = sorted({api for api, _, _ in KINDS.values() if "/" in api})
+    groups = sorted({api for api, _, _ in kinds.values() if "/" in api})
     if path == "apis":
         listed = []
         for each in groups:
@@ -369,7 +391,7 @@ def _discovery(path: str) -> Body | None:
             verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
             found = [
                 {"name": plural, "singularName": kind.lower(), "namespaced": spaced, "kind": kind, "verbs": verbs}
-                for plural, (group, kind, spaced) in KINDS.items()
+                for plural, (group, kind, spaced) in kinds.items()
                 if group == api
             ]
             return {"kind": "APIResourceList", "groupVersion": api, "resources": found}

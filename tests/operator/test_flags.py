@@ -6,7 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from spare.api.exit_codes import ExitCode
+from spare_operator import cli
 from spare_operator.cli import main
+from spare_operator.serve import EXIT_DEPOSED
+from spare_operator.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -30,3 +33,17 @@ def test_flags_that_cannot_work_are_refused(arguments: list[str], said: str) -> 
 
     assert result.exit_code == ExitCode.USAGE
     assert said in result.output
+
+
+def test_a_deposed_operator_begins_anew_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kubelet would make it wait for longer each time, and both replicas at once where the API server is slow."""
+    ends = [EXIT_DEPOSED, EXIT_DEPOSED, 0]
+
+    async def serve(settings: Settings) -> int:
+        return ends.pop(0)
+
+    monkeypatch.setattr(cli, "serve", serve)
+    monkeypatch.setattr(cli, "set_up", lambda level, as_json: None)
+    result = CliRunner().invoke(main, [])
+
+    assert (result.exit_code, ends) == (0, [])

@@ -13,10 +13,13 @@ from spare_operator.pod import JobKey, Pods
 from spare_operator.seen import exited, read_pod
 from tests.operator.bed import job_body
 
+KEY = JobKey("team", "job", "u-1")
+JOB = str(KEY)
+
 
 def pods(**spec: Any) -> Pods:
     body = job_body(**spec)
-    return Pods(JobKey("team", "job", "u-1"), load_object(body).spec, body["spec"]["template"])
+    return Pods(KEY, load_object(body).spec, body["spec"]["template"])
 
 
 def test_the_longest_names_fit_f43() -> None:
@@ -67,7 +70,7 @@ def test_a_pod_s_status_is_read(status: Any, field: str, expected: str | None) -
     body["metadata"]["uid"] = "p-1"
     state = status.pop("state", {"running": {}})
     body["status"] = {**status, "containerStatuses": [{"name": "trainer", "state": state}]}
-    seen = read_pod(body, names.AGENT_PORT, 4)
+    seen = read_pod(body, names.AGENT_PORT, JOB)
 
     assert seen is not None
     assert getattr(seen, field) == expected
@@ -82,7 +85,7 @@ def test_a_killed_agent_s_end_is_told_in_the_kubelet_s_words(code: int, reason: 
     body["metadata"]["uid"] = "p-1"
     state = {"terminated": {"exitCode": code, "reason": reason}}
     body["status"] = {"phase": "Failed", "containerStatuses": [{"name": "trainer", "state": state}]}
-    seen = read_pod(body, names.AGENT_PORT, 4)
+    seen = read_pod(body, names.AGENT_PORT, JOB)
 
     assert seen is not None
     assert seen.ended == f"{reason}, exit code {code}"

@@ -139,7 +139,7 @@ def test_a_pod_that_goes_before_it_runs_takes_its_siblings_along() -> None:
             await scene.until(lambda: len(scene.api.all("pods")) == 2, "both are made")
             sibling, lost = scene.api.all("pods")
             scene.api.remove("pods", NAMESPACE, lost["metadata"]["name"])
-            backend.see(lost, deleted=True)
+            backend.see(lost | {"metadata": lost["metadata"] | {"deletionTimestamp": "now"}}, deleted=True)
             scene.runs(sibling)
             backend.see(scene.api.get("pods", NAMESPACE, sibling["metadata"]["name"]))
             await asyncio.sleep(10.0)
