@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import kopf
@@ -21,6 +22,7 @@ from spare_operator.settings import Watching
 logger = logging.getLogger(__name__)
 
 Login = Callable[..., Awaitable[kopf.ConnectionInfo | None]]
+_KOPF: Final = Path(kopf.__file__).parent
 AGAIN: Final = 10.0
 """Seconds after which watches that broke are begun again, and the definition of jobs is looked for again."""
 
@@ -50,11 +52,15 @@ def registry_of(jobs: Jobs, login: Login, *, nodes: bool) -> kopf.OperatorRegist
     return registry
 
 
-class _All(frozenset[Any]):
-    """Holds every task."""
+class _NotOfKopf(frozenset[Any]):
+    """Holds every task but those that kopf's own coroutines run in.
+
+    Where one watch breaks kopf leaves the others behind, to be ended as what was begun since it began.
+    """
 
     def __contains__(self, task: object) -> bool:
-        return True
+        code = getattr(task.get_coro(), "cr_code", None) if isinstance(task, asyncio.Task) else None
+        return code is None or not Path(code.co_filename).is_relative_to(_KOPF)
 
 
 async def keep_watching(
@@ -108,7 +114,7 @@ async def watch(
         identity=names.OPERATOR,  # type: ignore[arg-type]
         stop_flag=stop,
     )
-    await kopf.run_tasks(tasks, ignored=_All())
+    await kopf.run_tasks(tasks, ignored=_NotOfKopf())
 
 
 def kopf_settings(watching: Watching) -> kopf.OperatorSettings:

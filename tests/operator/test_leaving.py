@@ -68,7 +68,7 @@ def test_a_node_in_trouble_is_left_by_all_its_groups_at_once_f32(tmp_path: Path,
                 bed.api.patch("nodes", "", node, status=state)
             soon = 5.0 if what == "taint" else 5.0 + SETTLE + LOOK  # a node that is not ready may be so by mistake
             await bed.until(lambda: len(bed.events("Leaving")) == there, "all there are asked", soon)
-            await bed.until(lambda: bed.status()["epoch"] == 2, "a plan lets them go", 10.0)
+            await bed.until(lambda: bed.status()["epoch"] >= 2, "a plan lets them go", 10.0)
 
             assert there == 2
             assert all(node in text for text in bed.events("Leaving"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from spare.api import wire
+from spare.control.record import document, read_document
 from spare_operator.cluster import PODS, Cluster
 from tests.operator.bed import NAMESPACE, Bed, a_bed, job_body
 from tests.operator.loop import run
@@ -315,15 +317,17 @@ def test_two_plans_of_one_epoch_cannot_be_written_f63(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
             await training(bed)
-            plan = bed.api.get("configmaps", NAMESPACE, "job-plan")["data"]
-            another = {**plan, "epoch": "2", "digest": "f" * 64}
+            plan, kept = read_document(bed.api.get("configmaps", NAMESPACE, "job-plan")["data"]["plan.json"])
+            theirs = replace(plan, epoch=2, base=2, reason="another's", writer=0)
+            another = {"plan.json": document(theirs, kept), "epoch": "2", "digest": theirs.digest}
             bed.api.patch("configmaps", NAMESPACE, "job-plan", data=another)
-            told = {name: len(agent.plans) for name, agent in bed.agents.items()}
             bed.agent(3).die("killed")
             await asyncio.sleep(30.0)
 
-            assert bed.api.get("configmaps", NAMESPACE, "job-plan")["data"] == another
-            assert {name: len(agent.plans) for name, agent in bed.agents.items()} == told
+            written = [body["data"] for _, _, key, body in bed.api.log if key[0] == "configmaps"]
+            assert {data["digest"] for data in written if data["epoch"] == "2"} == {theirs.digest}
+            told = [plan for agent in bed.agents.values() for plan in agent.plans if plan.epoch == 2]
+            assert all(plan.digest == theirs.digest for plan in told)
 
     run(main)
 

@@ -40,6 +40,8 @@ def test_a_loss_while_there_are_no_rights_is_handled_when_they_are_back(
             assert (bed.status()["epoch"], bed.status()["restarts"], len(bed.pods())) == (3, 0, 4)
             bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"suspend": True}})
             await bed.until(lambda: bed.events("Halting"), "watches tell again", 5.0)
+            watchers = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("watcher for")]
+            assert len(watchers) == len(set(watchers)) == 3, "those that broke are no more"
 
     run(main)
 
