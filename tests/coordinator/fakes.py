@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 
 from spare.api import wire
@@ -22,11 +23,16 @@ class Pipe:
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+        self._sent: deque[bytes] = deque()
         self.open = True
 
     def put(self, line: bytes) -> None:
         if self.open:
-            asyncio.get_running_loop().call_later(LATENCY, self._queue.put_nowait, line)
+            self._sent.append(line)  # of two timers for one moment the loop may take the later first
+            asyncio.get_running_loop().call_later(LATENCY, self._arrive)
+
+    def _arrive(self) -> None:
+        self._queue.put_nowait(self._sent.popleft())
 
     async def get(self) -> bytes:
         return await self._queue.get()
