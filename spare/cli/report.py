@@ -14,6 +14,7 @@ from spare.control.record import Kept, read_document
 from spare.coordinator.actor import PLAN_DOCUMENT
 from spare_operator.cluster import Body
 from spare_operator.names import AGENT_PORT
+from spare_operator.pod import JobKey
 from spare_operator.seen import Seen, read_pod
 
 
@@ -94,8 +95,9 @@ def report(job: Body, plan_map: Body | None, pods: Sequence[Body], events: Seque
     plan, kept = read_document(text) if text else (None, Kept())
     state = status.state
     told = next((c for c in status.conditions if c.type == (state or "Running")), None)
-    count = spec.spec.groups
-    seen = [each for pod in pods if (each := read_pod(pod, AGENT_PORT, count)) is not None]
+    count, meta = spec.spec.groups, job["metadata"]
+    key = str(JobKey(meta["namespace"], meta["name"], meta["uid"]))
+    seen = [each for pod in pods if (each := read_pod(pod, AGENT_PORT, key)) is not None]
     shown = tuple(map(event_report, events))
     newest = kept.checkpoints[0] if kept.checkpoints else None
     saved = [e.time for e in shown if e.reason == "Checkpointed" and newest is not None and newest in e.message]

@@ -115,9 +115,16 @@ def pod(uid: str, group: int) -> Body:
     container = {"name": "trainer", "state": waiting if group == 3 else {"running": {}}}
     return {
         "metadata": {"name": f"job-g{group}-p0-u{group}", "namespace": NAMESPACE, "labels": labels},
-        "spec": {"nodeName": f"node-{group}", "containers": [{"name": "trainer", "ports": []}]},
+        "spec": {"nodeName": f"node-{group}", "containers": [trainer(uid, str(group), f"u{group}")]},
         "status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [container]},
     }
+
+
+def trainer(uid: str, group: str, incarnation: str, **more: str) -> Body:
+    """The container that says whose pod it is."""
+    own = {"SPARE_JOB": f"{NAMESPACE}/job/{uid}", "SPARE_GROUP": group, "SPARE_POD": "0", "SPARE_UID": incarnation}
+    env = [{"name": name, "value": value} for name, value in {**own, **more}.items()]
+    return {"name": "trainer", "ports": [{"name": names.AGENT_PORT_NAME, "containerPort": 1}], "env": env}
 
 
 def spare_pod(uid: str, number: int, incarnation: str) -> Body:
@@ -125,6 +132,7 @@ def spare_pod(uid: str, number: int, incarnation: str) -> Body:
     labels = body["metadata"]["labels"]
     del labels[names.GROUP_NUMBER]
     labels |= {names.SPARE_NUMBER: str(number), names.INCARNATION: incarnation}
+    body["spec"]["containers"] = [trainer(uid, str(4 + number), incarnation, SPARE_SPARE=str(number))]
     body["metadata"]["name"] = f"job-s{number}-p0-{incarnation}"
     return body
 
