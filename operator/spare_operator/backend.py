@@ -57,7 +57,7 @@ class KubernetesBackend:
             members: Incarnation of each group in the recorded plan; None: nothing is recorded yet.
             leaving: Groups and incarnations that it let go.
             record: Writes a plan down.
-            created: Told of each pod that was made: (group, name). restored: Of those that got their labels back, if any.
+            created: Told of each pod that was made: (group, name). restored: Of those that got labels back, if any.
         """
         self._cluster, self._pods, self._nodes = cluster, pods, nodes
         self._begun, self._members = members is not None, dict(members or {})
