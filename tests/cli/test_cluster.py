@@ -28,7 +28,7 @@ from spare.control.record import Kept, document
 from spare.planner import healthy, place, reorder
 from spare_operator import names
 from tests.operator.api_server import ApiServer, Body
-from tests.operator.bed import NAMESPACE, job_body
+from tests.operator.bed import NAMESPACE, job_body, trainer
 
 WRONG_FORM = (["1"], ["job", "one"], ["job", "1", "--no-replacement"], ["job", "--wait", "nan"])
 CHECKPOINT = "epoch-00000001-abcdefgh/step-0000000040"
@@ -118,13 +118,6 @@ def pod(uid: str, group: int) -> Body:
         "spec": {"nodeName": f"node-{group}", "containers": [trainer(uid, str(group), f"u{group}")]},
         "status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [container]},
     }
-
-
-def trainer(uid: str, group: str, incarnation: str, **more: str) -> Body:
-    """The container that says whose pod it is."""
-    own = {"SPARE_JOB": f"{NAMESPACE}/job/{uid}", "SPARE_GROUP": group, "SPARE_POD": "0", "SPARE_UID": incarnation}
-    env = [{"name": name, "value": value} for name, value in {**own, **more}.items()]
-    return {"name": "trainer", "ports": [{"name": names.AGENT_PORT_NAME, "containerPort": 1}], "env": env}
 
 
 def spare_pod(uid: str, number: int, incarnation: str) -> Body:

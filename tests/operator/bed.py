@@ -41,6 +41,13 @@ def job_body(name: str = "job", *, template: Body | None = None, meta: Body | No
     return {"metadata": {"name": name, "namespace": NAMESPACE, **(meta or {})}, "spec": filled}
 
 
+def trainer(uid: str, group: str, incarnation: str, **more: str) -> Body:
+    """The container that says whose pod it is."""
+    own = {"SPARE_JOB": f"{NAMESPACE}/job/{uid}", "SPARE_GROUP": group, "SPARE_POD": "0", "SPARE_UID": incarnation}
+    env = [{"name": name, "value": value} for name, value in {**own, **more}.items()]
+    return {"name": "trainer", "ports": [{"name": names.AGENT_PORT_NAME, "containerPort": 1}], "env": env}
+
+
 class SlowWorld(World):
     """One whose agents look less often: hours may pass in a test."""
 
