@@ -35,6 +35,10 @@ from typing import Any
 import click
 import yaml
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run from a checkout, installed or not
+
+from benchmarks.victims import processes_of
+
 SCRIPT = """
 import json, os, time
 import torch
@@ -206,18 +210,11 @@ def play(size: Size, number: signal.Signals, victim: int, at: int, chance: rando
 
 def _send(folder: Path, group: int, number: signal.Signals) -> float:
     """The signal to the group's agent, and to its worker where it is SIGKILL; returns when."""
-    found: dict[bool, int] = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            environ = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
-        except OSError:
-            continue
-        if str(folder).encode() in environ and f"SPARE_GROUP={group}\0".encode() in environ:
-            found[b"SPARE_AGENT=" in environ] = int(entry.name)
+    victims = processes_of(folder, group)
     began = time.time()
-    os.kill(found[False], number)
+    os.kill(victims.agent, number)
     if number == signal.SIGKILL:
-        os.kill(found[True], number)
+        os.kill(victims.worker, number)
     return began
 
 

@@ -28,6 +28,10 @@ from typing import Any
 import click
 import yaml
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run from a checkout, installed or not
+
+from benchmarks.victims import processes_of
+
 SCRIPT = """
 import os, time
 import torch
@@ -108,18 +112,11 @@ def _run(job: Path, chance: random.Random, groups: int, step_seconds: float) -> 
 
 def _kill(folder: Path, group: int, whole: bool) -> float:
     """SIGKILL to the worker of a group, and to its agent if `whole`; returns when (monotonic clock)."""
-    pids = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            environ = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
-        except OSError:
-            continue
-        if str(folder).encode() in environ and f"SPARE_GROUP={group}\0".encode() in environ:
-            pids["SPARE_AGENT=" in environ.decode(errors="replace")] = int(entry.name)
+    victims = processes_of(folder, group)
     began = time.monotonic()
     if whole:
-        os.kill(pids[False], signal.SIGKILL)
-    os.kill(pids[True], signal.SIGKILL)
+        os.kill(victims.agent, signal.SIGKILL)
+    os.kill(victims.worker, signal.SIGKILL)
     return began
 
 
