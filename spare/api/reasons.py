@@ -29,7 +29,10 @@ class EventReason(_Named):
     SUSPECTED = "Suspected", "a group is reported as unreachable, all agents are asked; in a local run and in logs only"
     GROUP_LOST = "GroupLost", "one or more groups do not take part any more; one event for what is lost together"
     REFUSED = "Refused", "a message of another epoch or incarnation, or without the token, was not acted on"
-    UNHEARD = "Unheard", "most agents fell silent at once: taken for our own network, nobody is lost"
+    UNHEARD = (
+        "Unheard",
+        "most agents fell silent at once (taken for our own network), or the coordinator stood still: nobody is lost",
+    )
     REORDERED = "Reordered", "a new plan shares the work out among the groups that are left"
     GROUP_REJOINED = "GroupRejoined", "a replacement has loaded the state and takes part again"
     SPARE_READY = "SpareReady", "a spare has started and connected, and waits for the place of a lost group"

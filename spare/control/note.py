@@ -12,6 +12,7 @@ from typing import Final
 
 from spare.api import wire
 from spare.api.exit_codes import is_masked
+from spare.api.reasons import EventReason
 from spare.control import checkpointing, halt, leave, poison, recovery, rejoin, spares, straggle
 from spare.control.action import Connect, DeleteGroup, PushPlan, SendAssemble, SendFinish, SendRenew
 from spare.control.rank import Raised, fresh_pods, fresh_ranks, unknown
@@ -28,6 +29,7 @@ from spare.control.signal import (
     Refused,
     Report,
     Signal,
+    StoodStill,
     Suspend,
     Tick,
 )
@@ -46,6 +48,10 @@ def note(turn: Turn, signal: Signal) -> None:
     match signal:
         case Tick():
             pass
+        case StoodStill(seconds):
+            turn.set(grace=turn.now, woke=turn.now)
+            text = f"the coordinator itself stood still for {seconds:.1f} s: nobody's silence in that time counts"
+            turn.say(EventReason.UNHEARD, text)
         case Interrupted(reason):
             turn.set(interrupted=turn.state.interrupted or reason)
         case Suspend(reason, grace):
@@ -253,15 +259,17 @@ def _alive(turn: Turn, alive: wire.Alive) -> None:
     # The agent repeats what its worker's last heartbeat said: a commit may have overtaken it. Of a worker that can beat
     # no more it is then known only for how long nothing came from it.
     fresh = (alive.epoch, alive.step) >= (here.epoch, here.step)
+    # Its machine may have stood still with ours: what an agent counted meanwhile is nobody's fault.
+    silent, still = (min(seconds, turn.now - state.woke) for seconds in (alive.silent_for, alive.still))
     turn.put_rank(
         group,
         rank,
         epoch=max(alive.epoch, here.epoch),
         step=max(alive.step, here.step),
         phase=alive.phase if fresh else here.phase,
-        still=alive.still if fresh else alive.silent_for,
+        still=still if fresh else silent,
         worker=alive.worker,
-        silent_for=alive.silent_for,
+        silent_for=silent,
         exited=(here.exited if here.exited is not None else turn.now) if alive.worker == "exited" else None,
     )
     if state.probe is not None and alive.nonce == state.probe.nonce:

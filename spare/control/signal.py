@@ -73,6 +73,13 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class StoodStill:
+    """The coordinator itself did not run for so long (stopped, or its machine was): others may have stood with it."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Interrupted:
     """The user asked to end the job at once (Ctrl-C)."""
 
@@ -131,6 +138,7 @@ Signal = (
     | LinkDown
     | Report
     | Tick
+    | StoodStill
     | Interrupted
     | Suspend
     | Allow

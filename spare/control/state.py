@@ -301,7 +301,9 @@ class State:
     proof: float = -math.inf
     """When a commit of the present epoch was last reported: its barrier proves every member alive."""
     grace: float = -math.inf
-    """Silence counts from here: before it, our own network was away."""
+    """Silence counts from here: before it, our own network was away, or we stood still."""
+    woke: float = -math.inf
+    """When the coordinator itself went on after it had stood still: others may have stood as long."""
     blind: frozenset[int] = frozenset()
     """Who was not heard when most were not heard."""
     blind_since: float | None = None

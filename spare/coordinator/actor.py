@@ -39,7 +39,7 @@ from spare.control.config import Config
 from spare.control.decide import Decision, decide
 from spare.control.record import Kept, document
 from spare.control.resume import resume
-from spare.control.signal import AgentNotStarted, Interrupted, Pushed, Refused, Signal, Suspend, Tick
+from spare.control.signal import AgentNotStarted, Interrupted, Pushed, Refused, Signal, StoodStill, Suspend, Tick
 from spare.control.state import State
 from spare.coordinator.backend import Backend
 from spare.coordinator.link import Events, Identity, Link
@@ -165,6 +165,7 @@ class Coordinator:
     async def _gather(self, tick: float) -> list[Signal]:
         """Everything that is there, waiting for the first of it until the next tick or deadline."""
         wait = min(tick, self._decision.wake) - self._clock()
+        due = self._clock() + max(0.0, wait)
         if not self._inbox and wait > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -175,7 +176,8 @@ class Coordinator:
         self.meter.waited = self._clock() - self._since if self._inbox else 0.0
         signals, self._inbox = self._inbox, []
         self._arrived.clear()
-        return signals
+        late = self._clock() - due
+        return [StoodStill(late), *signals] if late > self._config.dead_after / 2 else signals
 
     # --- doing ----------------------------------------------------------------------------------------------
 

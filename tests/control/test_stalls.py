@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spare.control.action import Announce, CreateGroup, DeleteGroup
-from spare.control.signal import Tick
+from spare.control.signal import StoodStill, Tick
 from tests.control.drive import CONFIG, Drive, started
 
 
@@ -24,6 +24,36 @@ def test_a_stall_of_all_condemns_nobody_when_the_first_goes_on() -> None:
 
     waiting = [drive.alive(g, phase="reduce", still=6.5) for g in (0, 2, 3)]
     drive.do(*waiting, drive.alive(1, still=16.0), Tick(), after=0.5)
+    assert drive.plan.groups == (0, 2, 3)
+
+
+@pytest.mark.parametrize("said", ["nothing yet", "by its agent"])
+def test_silence_while_the_coordinator_itself_stood_still_is_nobody_s(said: str) -> None:
+    """A machine that was stopped as a whole: its agents have counted as long, and speak again one after the other."""
+    drive = started()
+    drive.hear()
+    heard = [
+        drive.alive(g, worker="running", silent_for=20.0, still=500.0)
+        for g in ((1, 3) if said == "by its agent" else ())
+    ]
+    drive.do(StoodStill(20.0), *heard, Tick(), after=20.0)
+    assert (drive.plan.epoch, drive.state.losses) == (1, ())
+    assert "stood still for 20.0 s" in drive.decisions[-1].reason + str(drive.all(Announce))
+
+    drive.hear(after=1.0)
+    drive.do(Tick(), after=1.0)
+    assert drive.plan.epoch == 1
+
+
+def test_who_stays_silent_after_the_coordinator_went_on_is_lost() -> None:
+    """Its silence counts from then."""
+    drive = started()
+    drive.hear()
+    drive.do(StoodStill(20.0), Tick(), after=20.0)
+    for _ in range(6):
+        drive.hear(0, 2, 3, after=drive.config.dead_after / 4)
+        drive.do(Tick())
+
     assert drive.plan.groups == (0, 2, 3)
 
 
