@@ -6,7 +6,6 @@ import logging
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
-from uuid import uuid4
 
 from spare.api.reasons import EventReason
 from spare.coordinator.observe import Event
@@ -31,7 +30,7 @@ _LONGEST: Final = 1000
 
 
 async def post(cluster: Cluster, job: JobKey, event: Event, *, final: bool = False) -> None:
-    """Write an event about a job; that it cannot be written is logged.
+    """Write an event about a job; that it cannot be written is logged. The same one twice is written once.
 
     Args:
         cluster, job, event: where, of which job, and what.
@@ -42,8 +41,8 @@ async def post(cluster: Cluster, job: JobKey, event: Event, *, final: bool = Fal
         NotLeading: we may not.
     """
     at = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    mark = sha256(job.uid.encode()).hexdigest() if final else uuid4().hex
-    meta = job.meta(f"{job.name}.{mark[:16]}")
+    which = job.uid if final else f"{job.uid} {event.at!r} {event.reason} {event.groups} {event.text}"
+    meta = job.meta(f"{job.name}.{sha256(which.encode()).hexdigest()[:16]}")
     del meta["ownerReferences"]  # events outlive what they tell of
     if event.groups:
         meta["annotations"] = {names.GROUPS: ",".join(map(str, event.groups))}
@@ -67,7 +66,7 @@ async def post(cluster: Cluster, job: JobKey, event: Event, *, final: bool = Fal
     try:
         await cluster.create(EVENTS, job.namespace, body)
     except Exists:
-        pass  # that the job has ended was told
+        pass  # that the job has ended was told, or the answer of an earlier try was not waited for
     except NotFound:
         pass  # the namespace is on its way out
     except ApiError as error:

@@ -135,21 +135,23 @@ class Reporter:
             wait = self._written + STEP_EVERY - now
             if wait > 0:
                 await asyncio.sleep(wait)
-        events, self._events = [*self._gathered(), *self._events], []
+        self._events = [*self._gathered(), *self._events]
+        due = len(self._events)
         try:
             if await self._record.write_status(self._change):
                 self._written = self._around.clock()
         except ApiError as error:
-            self._events = [*events, *self._events]
             self._changed.set()
             if last:
                 raise
             await self._refused(str(error))
             return
         self._pause, self._trouble = PAUSE_FIRST, ""
-        final = self._final(events)
-        for event in events:
+        final = self._final(self._events[:due])
+        for _ in range(due):  # each stays until it is posted: a job's end may cut this short, and flushes the rest
+            event = self._events[0]
             await post(self._around.cluster, self._job, event, final=event is final)
+            del self._events[0]
 
     async def _refused(self, why: str) -> None:
         """A status is not taken: told once, and tried again after a pause."""
