@@ -152,10 +152,14 @@ def gone(turn: Turn, uid: str, pod: int) -> None:
     _put(turn, leaver)
 
 
-def again(known: Leaving, plan: Plan, config: Config, now: float) -> Leaver:
-    """One that a recorded plan let go, when the coordinator comes back: whether it is still there will be told."""
-    until = now + config.grace
-    return Leaver(known.group, known.uid, now, until, "asked before", now, released=plan.epoch, handed=known.heir >= 0)
+def again(known: Leaving, plan: Plan, config: Config, now: float, left: bool) -> Leaver:
+    """One that a recorded plan let go, when the coordinator comes back: whether it is still there will be told.
+
+    `left`: it is known to have left, and counted.
+    """
+    until, handed = now + config.grace, known.heir >= 0
+    leaver = Leaver(known.group, known.uid, now, until, "asked before", now, released=plan.epoch, handed=handed)
+    return replace(leaver, left=left)
 
 
 def up(turn: Turn, there: AgentUp) -> None:

@@ -32,6 +32,8 @@ class Kept:
     """(group, starts) of groups that were started more than once since they last were members; see `Group.failed`."""
     past: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """(group, incarnations that were removed, the newest last)."""
+    left: tuple[str, ...] = ()
+    """Incarnations that the plan lets go and that are told of as gone: drained, or lost on the way."""
     finishing: bool = False
     """All members have committed the last step."""
     checkpoints: tuple[str, ...] = ()
@@ -59,6 +61,7 @@ class Kept:
             joining=joining,
             attempts=tuple((here.group, here.failed) for here in state.groups if here.failed > 1),
             past=tuple((here.group, here.past[-_PAST:]) for here in state.groups if here.past),
+            left=_left(state),
             finishing=state.finishing,
             checkpoints=state.checkpoints,
             damaged=tuple(sorted(state.damaged)),
@@ -72,6 +75,11 @@ class Kept:
     def same(self, other: Kept | None) -> bool:
         """Whether nothing but the step, which grows all the time and is told by all agents, differs."""
         return other is not None and {**asdict(self), "step": 0} == {**asdict(other), "step": 0}
+
+
+def _left(state: State) -> tuple[str, ...]:
+    going = {each.uid for each in state.leavers if not each.left}
+    return tuple(each.uid for each in state.plan.leaving if each.uid not in going) if state.plan is not None else ()
 
 
 def document(plan: Plan, kept: Kept) -> str:
@@ -92,6 +100,7 @@ def read_document(text: str) -> tuple[Plan, Kept]:
             **{
                 **raw,
                 "joining": tuple(raw.get("joining", ())),
+                "left": tuple(raw.get("left", ())),
                 "checkpoints": tuple(raw.get("checkpoints", ())),
                 "damaged": tuple(raw.get("damaged", ())),
                 "restarting": None if (again := raw.get("restarting")) is None else (again[0], again[1]),

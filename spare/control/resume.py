@@ -64,7 +64,7 @@ def resume(config: Config, recorded: str | None, now: float) -> Decision:
         masked=kept.masked,
         restarts=kept.restarts,
         drained=kept.drained,
-        leavers=tuple(leave.again(each, plan, config, now) for each in plan.leaving),
+        leavers=tuple(leave.again(each, plan, config, now, each.uid in kept.left) for each in plan.leaving),
         halt=_halt(config, plan, kept, now),
         checkpoints=kept.checkpoints,
         damaged=frozenset(kept.damaged),

@@ -338,3 +338,24 @@ def test_the_coordinator_comes_back_while_a_group_leaves() -> None:
 
     assert (back.state.drained, back.state.masked) == (1, 0)
     assert not any(isinstance(a, EndJob) for a in back.decisions[-1].actions)
+
+
+def test_a_group_that_has_left_is_counted_once_whoever_comes_back() -> None:
+    """The plan still names it until the next one: a coordinator that comes back counted it, and told of it, again."""
+    drive = running()
+    ask(drive, 1)
+    runs(drive)
+    drive.do(drive.say(wire.Left, 1, step=2))
+    assert drive.state.drained == 1
+    for later in (0.0, 120.0):  # before it is forgotten, and after
+        for _ in range(int(2 * later)):
+            drive.do(*(drive.alive(g) for g in (0, 2, 3)), Tick(), after=0.5)
+        back = Drive(drive.config)
+        text = document(drive.plan, Kept.of(drive.state))
+        back.decisions, back.now = [resume(drive.config, text, drive.now)], drive.now
+        for _ in range(100):
+            back.do(*(back.alive(g) for g in (0, 2, 3)), Tick(), after=0.5)
+
+        assert (back.state.drained, back.state.masked) == (1, 0)
+        assert not [a for a in back.all(Announce) if a.reason == EventReason.DRAINED]
+        assert DeleteGroup(1, "u1") in back.all(DeleteGroup), "what hangs of it is ended all the same"
