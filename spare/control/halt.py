@@ -30,12 +30,17 @@ def asked(turn: Turn, reason: str, until: float) -> None:
 
 
 def called_for(turn: Turn) -> None:
-    """Stop when nobody stays, and when one that cannot wait any longer would be the last host of a shard."""
+    """Stop when nobody stays, and when one that cannot wait any longer would be the last host of a shard.
+
+    Where nothing is saved a stop loses all that was done. Then as many go as may, and the others stay for as long as
+    they can: replacements may come within the grace, and get the state from them.
+    """
     state = turn.state
     if state.halt is not None or not state.live:
         return
     leavers = {each.group: each for each in state.leavers if each.released is None and state.member(each.group)}
-    if set(leavers) == set(state.live):
+    kept = state.config.checkpoint is not None or not state.config.replace
+    if kept and set(leavers) == set(state.live):
         reasons = ", ".join(sorted({each.reason for each in leavers.values()}))
         asked(turn, f"every group is asked to leave ({reasons})", max(each.until for each in leavers.values()))
         return

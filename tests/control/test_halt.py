@@ -29,7 +29,7 @@ def stop(drive: Drive, *groups: int, step: int = 2, saved: bool = True) -> None:
 
 def test_f23_all_asked_at_once_is_a_halt_and_no_wipe_out() -> None:
     """F23: the same members, one boundary plan that says so; nothing is masked, and nobody is started again."""
-    drive = running(replace=True)
+    drive = running(replace=True, checkpoint="saved")
     before = len(drive.all(CreateGroup))
 
     ask(drive, 0, 1, 2, 3)
@@ -42,6 +42,39 @@ def test_f23_all_asked_at_once_is_a_halt_and_no_wipe_out() -> None:
     assert "goes on from step 2" in drive.end.verdict
     assert (drive.state.masked, drive.state.restarts) == (0, 0)
     assert drive.all(CreateGroup)[before:] == []
+
+
+def test_without_a_checkpoint_all_that_are_asked_stay_until_others_have_the_state() -> None:
+    """A stop would lose every step: two hand their places to replacements, then the other two do."""
+    drive = running(replace=True)
+    ask(drive, 0, 1, 2, 3)
+    assert (drive.plan.halt, drive.plan.groups) == (False, (2, 3))
+    drive.do(Tick(), after=1.0)
+    for leaving, staying in (((0, 1), (2, 3)), ((2, 3), (0, 1))):
+        runs(drive, *staying)
+        drive.do(*(drive.say(wire.Left, g, step=2) for g in leaving))
+        drive.uids |= {g: f"again{g}" for g in leaving}
+        drive.ready(*leaving)
+        assert drive.plan.groups == (0, 1, 2, 3)
+        runs(drive)
+        drive.do(*(drive.committed(g, 3 + leaving[0]) for g in drive.plan.groups))
+        drive.do(Tick(), after=1.0)
+
+    assert drive.end is None
+    assert drive.state.halt is None
+    assert (drive.plan.groups, drive.state.masked) == ((0, 1, 2, 3), 0)
+    assert {m.uid for m in drive.plan.members} == {f"again{g}" for g in range(4)}
+
+
+def test_without_a_checkpoint_all_stop_when_they_cannot_wait_any_longer() -> None:
+    """Nobody has come: better than a wipe-out, from which such a job cannot begin again."""
+    drive = running(replace=True)
+    ask(drive, 0, 1, 2, 3)
+    runs(drive, 2, 3)
+    ask(drive, 2, grace=10.0, serves=SERVES)
+
+    assert drive.plan.halt
+    assert drive.plan.groups == (2, 3)
 
 
 def test_f23_the_last_ones_are_asked_a_little_later() -> None:

@@ -154,6 +154,23 @@ def test_f23_every_agent_gets_sigterm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_every_agent_gets_sigterm_and_nothing_is_saved(tmp_path: Path) -> None:
+    """A stop would lose all steps: two groups stay until replacements of the others have the state, and go then."""
+    job = job_file(tmp_path, env=ENV | {"STEPS": "800"})
+    process = start(job)
+    wait_for("commits", lambda: commits(tmp_path) > 20)
+    for group in range(4):
+        pid = pid_of(tmp_path, group, agent=True)
+        assert pid is not None
+        os.kill(pid, signal.SIGTERM)
+    done = result(process, job)
+
+    check_survived(done, steps=800, masked=0)
+    assert told(done, "Halting") == [], done.told()
+    assert sorted(group for (group,) in told(done, "Drained")) == [0, 1, 2, 3], done.told()
+
+
+@pytest.mark.slow
 def test_sigterm_to_spare_run_says_from_where_it_goes_on(tmp_path: Path) -> None:
     """All groups finish the step in flight; without a path nothing is saved, and that is said, too."""
     job = job_file(tmp_path, env=ENV | {"STEPS": "5000"})
