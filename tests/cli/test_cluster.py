@@ -2,139 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
-import socket
-import threading
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from rich.console import Console
 
-from spare.api.exit_codes import ExitCode
-from spare.cli import cluster
-from spare.cli.main import main
 from spare.cli.report import GroupReport, report
 from spare.cli.status import show
-from spare.control.plan import Member, Plan
-from spare.control.record import Kept, document
-from spare.planner import healthy, place, reorder
 from spare_operator import names
-from tests.operator.api_server import ApiServer, Body
-from tests.operator.bed import NAMESPACE, job_body, trainer
-
-WRONG_FORM = (["1"], ["job", "one"], ["job", "1", "--no-replacement"], ["job", "--wait", "nan"])
-CHECKPOINT = "epoch-00000001-abcdefgh/step-0000000040"
-
-
-class Served:
-    """The server in a thread of its own, with a kubeconfig that leads to it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever)
-        self._thread.start()
-        self.api = self.call(self._open)
-        server = {"name": "there", "cluster": {"server": self.api.address}}
-        context = {"name": "here", "context": {"cluster": "there", "user": "me", "namespace": NAMESPACE}}
-        config = {"clusters": [server], "contexts": [context], "users": [{"name": "me", "user": {"token": "t"}}]}
-        self.kubeconfig = folder / "kubeconfig"
-        whole = {"apiVersion": "v1", "kind": "Config", "current-context": "here", **config}
-        self.kubeconfig.write_text(yaml.safe_dump(whole))
-
-    async def _open(self) -> ApiServer:
-        api = ApiServer()
-        await api.open()
-        return api
-
-    def call(self, work: Callable[[], Any]) -> Any:
-        """Run a coroutine function there."""
-        return asyncio.run_coroutine_threadsafe(work(), self.loop).result(10.0)
-
-    def close(self) -> None:
-        self.call(self.api.close)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10.0)
-        self.loop.close()
-
-    def spare(self, *arguments: str) -> Result:
-        command = [arguments[0], "--kubeconfig", str(self.kubeconfig), *arguments[1:]]
-        return CliRunner().invoke(main, command, terminal_width=200)
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    """With a job of four groups of which the last is lost, its pods and its plan; and a second job of another uid."""
-    made = Served(tmp_path)
-    job = made.api.put("sparejobs", job_body(runPolicy={"backoffLimit": 2}))
-    uid = job["metadata"]["uid"]
-    conditions = [condition("Degraded", "GroupLost", "group 3 lost"), condition("Running", "GroupLost", "group 3 lost")]
-    status = {"conditions": conditions, "epoch": 2, "step": 41, "depth": 1.375, "hostsLeft": 2, "masked": 1}
-    made.api.patch("sparejobs", NAMESPACE, "job", status=status)
-    meta = {"name": "job-plan", "namespace": NAMESPACE, "labels": {names.JOB_UID: uid}}
-    made.api.put("configmaps", {"metadata": meta, "data": {"plan.json": recorded(uid)}})
-    for group in range(4):
-        made.api.put("pods", pod(uid, group))
-    for number, incarnation in enumerate(("s0", "s1")):
-        made.api.put("pods", spare_pod(uid, number, incarnation))
-    made.api.put("events", event("e1", uid, "Checkpointed", f"{CHECKPOINT} is complete", at="00:00"))
-    made.api.put("events", event("e2", uid, "GroupLost", "group 3 lost", groups="3", at="01:00"))
-    made.api.put("events", event("e3", "another", "GroupLost", "of another job", groups="1", at="02:00"))
-    yield made
-    made.close()
-
-
-def recorded(uid: str, **more: Any) -> str:
-    """The plan of that job without group 3, and what is kept beside it."""
-    schedule = reorder(healthy(place(4, 3, "Golomb"), 8), (0, 1, 2)).schedule
-    members = (Member(0, "u0", 1), Member(1, "u1", 1), Member(2, "s1", 2))  # whose place a spare has taken
-    plan = Plan(f"team/job/{uid}", 2, 2, members, 0, ("127.0.0.1:1",), schedule, "group 3 lost")
-    return document(plan, Kept(masked=1, joining=(2,), checkpoints=(CHECKPOINT,), **more))
-
-
-def condition(kind: str, reason: str, message: str, status: str = "True") -> Body:
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-
-
-def pod(uid: str, group: int) -> Body:
-    labels = {names.JOB_UID: uid, names.GROUP_NUMBER: str(group), names.POD_NUMBER: "0", names.INCARNATION: f"u{group}"}
-    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-    container = {"name": "trainer", "state": waiting if group == 3 else {"running": {}}}
-    return {
-        "metadata": {"name": f"job-g{group}-p0-u{group}", "namespace": NAMESPACE, "labels": labels},
-        "spec": {"nodeName": f"node-{group}", "containers": [trainer(uid, str(group), f"u{group}")]},
-        "status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [container]},
-    }
-
-
-def spare_pod(uid: str, number: int, incarnation: str) -> Body:
-    body = pod(uid, 0)
-    labels = body["metadata"]["labels"]
-    del labels[names.GROUP_NUMBER]
-    labels |= {names.SPARE_NUMBER: str(number), names.INCARNATION: incarnation}
-    body["spec"]["containers"] = [trainer(uid, str(4 + number), incarnation, SPARE_SPARE=str(number))]
-    body["metadata"]["name"] = f"job-s{number}-p0-{incarnation}"
-    return body
-
-
-def event(name: str, uid: str, reason: str, message: str, *, at: str, groups: str = "") -> Body:
-    meta: Body = {"name": name, "namespace": NAMESPACE, "annotations": {names.GROUPS: groups} if groups else {}}
-    kind = "Warning" if reason == "GroupLost" else "Normal"
-    told = {"reason": reason, "message": message, "type": kind, "lastTimestamp": f"2026-01-01T00:{at}Z"}
-    return {"metadata": meta, "involvedObject": {"uid": uid}, **told}
+from tests.cli.served import CHECKPOINT, Served, condition, event, recorded
+from tests.operator.api_server import Body
+from tests.operator.bed import NAMESPACE, job_body
 
 
 def test_status_says_all_that_is_known_of_a_job(served: Served) -> None:
@@ -295,107 +178,6 @@ def test_drain_ends_with_the_job(served: Served) -> None:
 
     assert result.exit_code == 0
     assert "the job has ended meanwhile: Complete" in result.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["drain", "job", "4"], "group 4: the job has the groups 0 to 3"),
-        (["drain", "nobody", "1"], "no SPAReJob 'nobody' in namespace 'team'"),
-        (["drain", "1"], "on a cluster the job is named: spare drain JOB GROUP"),
-        (["drain", "job", "one"], "the group 'one' is no number from 0 on"),
-        (["drain", "job", "1", "--no-replacement"], "--run and --no-replacement are for local runs"),
-        (["suspend", "job", "--wait", "nan"], "'nan' is no number from 0 to"),
-        (["status", "nobody"], "no SPAReJob 'nobody' in namespace 'team'"),
-        (["status", "job", "-n", "elsewhere"], "in namespace 'elsewhere'"),
-        (["status", "job", "--context", "nowhere"], "kubeconfig has no context 'nowhere'"),
-    ],
-)
-def test_what_is_not_there_is_named(served: Served, arguments: list[str], said: str) -> None:
-    """In one line where the command line had the right form, else below its usage; and nothing is written."""
-    result = served.spare(*arguments)
-
-    assert result.exit_code == ExitCode.USAGE
-    assert said in result.output
-    assert ("Usage:" in result.output) == (arguments[1:] in WRONG_FORM)
-    assert result.output.startswith("Usage:") or len(result.output.splitlines()) == 1
-    assert not served.api.writes()
-
-
-@pytest.mark.parametrize("command", [["status"], ["events"], ["suspend"], ["resume"], ["drain"]])
-@pytest.mark.parametrize(
-    ("status", "message", "said"),
-    [
-        (403, 'sparejobs "job" is forbidden: User "me" cannot get', "the cluster says: Forbidden (403): sparejobs"),
-        (401, "Unauthorized", "does not accept this token or certificate"),
-        (404, "the server could not find the requested resource", "this cluster has no kind SPAReJob (sparejobs.spare"),
-        (
-            404,
-            "404 page not found",
-            "this cluster has no kind SPAReJob (sparejobs.spare.training): install the operator",
-        ),
-    ],
-)
-def test_a_refusal_is_one_line(served: Served, command: list[str], status: int, message: str, said: str) -> None:
-    """No right, no valid token, no definition: nothing is wrong with the command line, and something was not done."""
-    served.api.fail("GET", "/sparejobs/job$", status, message, times=9)
-    result = served.spare(*command, "job", *(["1"] if command == ["drain"] else []))
-
-    assert result.exit_code == 1
-    assert said in result.output
-    assert result.output.startswith("Error: ")
-    assert len(result.output.splitlines()) == 1
-
-
-def test_a_server_that_does_not_answer_is_named(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its address, what was asked, and for how long."""
-    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # and does not listen
-        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        served.kubeconfig.write_text(served.kubeconfig.read_text().replace(served.api.address, address))
-        result = served.spare("status", "job")
-
-    assert result.exit_code == 1
-    assert result.output.startswith(
-        f"Error: no answer from the API server at {address}, asked for 0.5 s: GET /apis/spare"
-    )
-    assert len(result.output.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "no cluster is named: there is no "),
-        ("", " is no kubeconfig: "),
-        ("[]", " is no kubeconfig: "),
-        ("a: [", " is no kubeconfig: "),
-        ("\0", " is no kubeconfig: "),
-        ("kind: Config", " names no cluster that can be asked: "),
-        (
-            "{contexts: [{name: a, context: {cluster: b}}], current-context: a, clusters: []}",
-            " names no cluster that can",
-        ),
-    ],
-)
-def test_a_kubeconfig_that_names_no_cluster_is_told(tmp_path: Path, text: str | None, said: str) -> None:
-    """By its own name, in one paragraph, without a traceback."""
-    file = tmp_path / "config"
-    if text is not None:
-        file.write_text(text)
-    result = CliRunner(env={"KUBECONFIG": str(file)}).invoke(main, ["status", "job"], terminal_width=200)
-
-    assert (result.exit_code, type(result.exception)) == (ExitCode.USAGE, SystemExit)
-    assert said in result.output
-    assert str(file) in result.output
-    assert "Usage:" not in result.output
-
-
-def test_a_context_is_enough_where_none_is_current(served: Served) -> None:
-    """As for kubectl."""
-    served.kubeconfig.write_text(served.kubeconfig.read_text().replace("current-context: here", ""))
-
-    assert served.spare("status", "job", "--context", "here").exit_code == 0
 
 
 def test_a_disruption_budget_is_told(served: Served) -> None:
