@@ -245,6 +245,10 @@ class Errored(_Report):
     """A connection between ranks of this group broke: another of them has died, and the group is lost with it."""
 
 
+OUT_OF_MEMORY: Final = "out of memory"
+"""In place of the last lines of a worker that the kernel has killed for that."""
+
+
 class Exited(_Report):
     """The worker's process has ended."""
 

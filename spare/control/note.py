@@ -356,6 +356,8 @@ def _exited(turn: Turn, message: wire.Exited) -> None:
     anew = state.restarting is not None and message.epoch > 0  # it was to begin again in any case
     if anew or by_signal or crashed or (message.code is not None and is_masked(message.code)):
         how = f"killed by signal {message.signal}" if by_signal else f"exited with code {message.code}"
+        if by_signal and message.tail == wire.OUT_OF_MEMORY:
+            how += f" ({message.tail})"
         gone(turn, group, f"worker{of_rank(turn, message.rank)} {how}{poison.in_hand(message)}", turn.now)
     elif (state.finishing or turn.group(group).ranks[message.rank].halted) and message.code == 0:
         turn.put_rank(group, message.rank, finished=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from spare.api import wire
 from spare_runtime.agent.lifeline import die_with
+from spare_runtime.agent.memory import oom_kills
 from spare_runtime.hand import Page
 
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
@@ -48,6 +49,8 @@ class Worker:
         self.process: asyncio.subprocess.Process | None = None
         self.code: int | None = None
         """As `Process.returncode`: negative is a signal; None while it runs."""
+        self._oom_kills: int | None = None
+        """Of its container when it was started."""
         self._last_bytes = b""
         self._pump: asyncio.Task[None] | None = None
 
@@ -66,7 +69,7 @@ class Worker:
         Raises:
             OSError: the command cannot be run; the text names it.
         """
-        parent = os.getpid()
+        parent, self._oom_kills = os.getpid(), oom_kills()
         # A pipe of ours: with asyncio's own, `wait` waits until the worker's children closed it, too (Python 3.11).
         reader, writer = os.pipe()
         try:
@@ -198,10 +201,13 @@ class Worker:
     def exited(self, head: Mapping[str, Any]) -> wire.Exited:
         """The report of its end."""
         assert self.code is not None
+        tail = self.tail() if self.code != 0 else ""
+        if self.code == -signal.SIGKILL and self._oom_kills is not None and oom_kills() > self._oom_kills:
+            tail = wire.OUT_OF_MEMORY
         return wire.Exited(
             **head,
             code=self.code if self.code >= 0 else None,
             signal=-self.code if self.code < 0 else None,
             micro=self._page.read() if self._page is not None else None,
-            tail=self.tail() if self.code != 0 else "",
+            tail=tail,
         )

@@ -17,6 +17,7 @@ from tests.control.drive import CONFIG, Drive, started
     [
         ({"signal": 9}, "worker killed by signal 9"),
         ({"signal": 11}, "worker killed by signal 11"),
+        ({"signal": 9, "tail": wire.OUT_OF_MEMORY}, "worker killed by signal 9 (out of memory)"),
         ({"code": 137}, "worker exited with code 137"),
         ({"code": 143}, "worker exited with code 143"),
     ],
