@@ -211,10 +211,10 @@ def test_a_pod_whose_making_was_not_heard_of_breaks_nothing(tmp_path: Path, capl
             bed.api.fail("POST", "/pods$", 500, done=True)
             fault = bed.api.fail("GET", "/pods/job-g0-", 500, "away", times=1_000_000)
             await training(bed)
-            await asyncio.sleep(100.0)
+            await asyncio.sleep(40.0)
             assert fault.times < 1_000_000
             fault.times = 0
-            await asyncio.sleep(60.0)
+            await asyncio.sleep(30.0)
 
             assert len(bed.pods()) == 4
             assert bed.status()["epoch"] == 1
@@ -356,7 +356,7 @@ def test_a_replacement_that_ends_before_it_runs_is_told_of_once(tmp_path: Path) 
 
             bed.api.watchers.append(fail)
             bed.agent(1).die("killed")
-            await asyncio.sleep(120.0)
+            await asyncio.sleep(60.0)
             degraded = next(c for c in bed.status()["conditions"] if c["type"] == "Degraded")
             assert degraded["status"] == "True"
             assert 'StartError, exit code 128: exec: "spare-agent": executable file not found' in degraded["message"]

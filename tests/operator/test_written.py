@@ -135,7 +135,7 @@ def test_a_name_that_is_taken_is_told_of(tmp_path: Path) -> None:
             bed.api.put("secrets", {"metadata": {"name": "job-operator", "namespace": NAMESPACE}, "data": {}})
             bed.operator()
             bed.api.put("sparejobs", job_body())
-            await asyncio.sleep(200.0)
+            await asyncio.sleep(45.0)  # it is looked at every ten
             assert len(bed.events("BackendFailed")) == 1
             assert "Secret team/job-operator is not of this job" in bed.events("BackendFailed")[0]
             bed.api.remove("secrets", NAMESPACE, "job-operator")
@@ -192,14 +192,14 @@ def test_a_run_policy_that_is_changed_after_the_end_is_heeded(tmp_path: Path) ->
             bed.operator()
             bed.api.put("sparejobs", job_body())
             await bed.until(lambda: bed.condition("Complete")[0] == "True", "it completes")
-            await asyncio.sleep(60.0)
+            await asyncio.sleep(15.0)
             assert bed.pods()
             bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"cleanPodPolicy": "All"}})
             await bed.until(lambda: not bed.pods(), "the pods go", 30.0)
-            bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"ttlSecondsAfterFinished": 300}})
-            await asyncio.sleep(60.0)
+            bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": {"ttlSecondsAfterFinished": 90}})
+            await asyncio.sleep(20.0)
             assert bed.api.all("sparejobs")
-            await bed.until(lambda: not bed.api.all("sparejobs"), "the job goes", 300.0)
+            await bed.until(lambda: not bed.api.all("sparejobs"), "the job goes", 90.0)
 
     run(main)
 
@@ -269,10 +269,10 @@ def test_a_deadline_that_is_taken_back_is_none(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_bed(tmp_path) as bed:
             await training(bed, runPolicy={"backoffLimit": 1})
-            for policy in ({"backoffLimit": 1, "activeDeadlineSeconds": 40}, {"backoffLimit": 1}):
+            for policy in ({"backoffLimit": 1, "activeDeadlineSeconds": 25}, {"backoffLimit": 1}):
                 bed.api.patch("sparejobs", NAMESPACE, "job", spec={"runPolicy": policy})
                 await asyncio.sleep(5.0)
-            await asyncio.sleep(60.0)
+            await asyncio.sleep(30.0)
 
             assert bed.condition("Running")[0] == "True"
 

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-
 from spare.planner import Placement, healthy, patch, place, reorder, whole_healthy, whole_reorder
 from tests.planner import oracles
 
@@ -57,8 +55,7 @@ def test_a_small_plan_is_the_committed_one_in_full() -> None:
     assert b" " not in schedule.to_bytes()
 
 
-@pytest.mark.parametrize("seed", ["0", "12345"])
-def test_the_hash_seed_does_not_matter(seed: str) -> None:
+def test_the_hash_seed_does_not_matter() -> None:
     """Another process with another PYTHONHASHSEED makes the same plans."""
     root = Path(__file__).parents[2]
     output = subprocess.run(
@@ -67,7 +64,7 @@ def test_the_hash_seed_does_not_matter(seed: str) -> None:
             "-c",
             "import json; from tests.planner.test_determinism import digests; print(json.dumps(digests()))",
         ],
-        env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+        env=os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": str(root)},
         cwd=root,
         check=True,
         capture_output=True,
