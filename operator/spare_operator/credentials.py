@@ -107,7 +107,7 @@ async def _kept(cluster: Cluster, job: JobKey, name: str, make: Callable[[JobKey
         there = await _find(cluster, job, name)
         if there is None:
             contents = make(job)
-            body: Body = {"metadata": job.meta(name), "type": "Opaque", "data": _encoded(contents), "immutable": True}
+            body: Body = {"metadata": job.meta(name), "type": "Opaque", "data": _encoded(contents)}
             try:
                 await cluster.create(SECRETS, job.namespace, body)
                 return contents
