@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import kopf
@@ -22,7 +21,10 @@ from spare_operator.settings import Watching
 logger = logging.getLogger(__name__)
 
 Login = Callable[..., Awaitable[kopf.ConnectionInfo | None]]
-_KOPF: Final = Path(kopf.__file__).parent
+_WATCHER: Final = "watcher for "
+"""What the names of kopf's tasks begin with of which each reads one watch."""
+_PATIENCE: Final = 10.0
+"""Seconds for a watcher to end; it lets its handlers finish."""
 AGAIN: Final = 10.0
 """Seconds after which watches that broke are begun again, and the definition of jobs is looked for again."""
 
@@ -52,15 +54,11 @@ def registry_of(jobs: Jobs, login: Login, *, nodes: bool) -> kopf.OperatorRegist
     return registry
 
 
-class _NotOfKopf(frozenset[Any]):
-    """Holds every task but those that kopf's own coroutines run in.
-
-    Where one watch breaks kopf leaves the others behind, to be ended as what was begun since it began.
-    """
+class _All(frozenset[Any]):
+    """Holds every task."""
 
     def __contains__(self, task: object) -> bool:
-        code = getattr(task.get_coro(), "cr_code", None) if isinstance(task, asyncio.Task) else None
-        return code is None or not Path(code.co_filename).is_relative_to(_KOPF)
+        return True
 
 
 async def keep_watching(
@@ -114,7 +112,26 @@ async def watch(
         identity=names.OPERATOR,  # type: ignore[arg-type]
         stop_flag=stop,
     )
-    await kopf.run_tasks(tasks, ignored=_NotOfKopf())
+    before = asyncio.all_tasks()
+    try:
+        await kopf.run_tasks(tasks, ignored=_All())
+    except Exception:
+        await _end_watchers(asyncio.all_tasks() - before)
+        raise
+
+
+async def _end_watchers(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Where one watch breaks kopf leaves the others behind. Only they are cancelled, and what they began ends by them:
+    a watcher whose own tasks were cancelled with it waits for these for ever."""
+    left = {task for task in tasks if task.get_name().startswith(_WATCHER)}
+    for task in left:
+        task.cancel()
+    if not left:
+        return
+    _, stuck = await asyncio.wait(left, timeout=_PATIENCE)
+    if stuck:
+        names_of = ", ".join(sorted(task.get_name() for task in stuck))
+        logger.warning("not ended within %.0f s, and left behind: %s", _PATIENCE, names_of)
 
 
 def kopf_settings(watching: Watching) -> kopf.OperatorSettings:
