@@ -131,7 +131,7 @@ def _all(jobs: Sequence[tuple[Setting, Plan, int]], workers: int) -> Generator[R
     # Spawned, not forked: the caller may have threads. No more processes than runs.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(jobs)), context, _leave_quietly) as pool:
-        # Not `map`, which cancels what is left: Python's own thread then trips over it when the workers go (up to 3.11).
+        # Not `map`, which cancels what is left: over that a thread of Python's trips when the workers go (3.11).
         left = [pool.submit(_one, job) for job in jobs][::-1]
         try:
             while left:
