@@ -124,16 +124,20 @@ def test_a_drained_group_comes_back(tmp_path: Path) -> None:
     assert told(done, "GroupRejoined") == [[2]], done.told()
 
 
+def _sigterm_to_all_agents(folder: Path) -> None:
+    for group in range(4):
+        pid = pid_of(folder, group, agent=True)
+        assert pid is not None
+        os.kill(pid, signal.SIGTERM)
+
+
 @pytest.mark.slow
 def test_f23_every_agent_gets_sigterm(tmp_path: Path) -> None:
     """F23: the step in flight commits, one checkpoint of it is written, all end with 0, and the job goes on there."""
     job = job_file(tmp_path, env=ENV | {"STEPS": "5000"}, checkpoint={"path": str(tmp_path / "saved"), "period": "1h"})
     process = start(job)
     wait_for("commits", lambda: commits(tmp_path) > 20)
-    for group in range(4):
-        pid = pid_of(tmp_path, group, agent=True)
-        assert pid is not None
-        os.kill(pid, signal.SIGTERM)
+    _sigterm_to_all_agents(tmp_path)
     done = result(process, job)
 
     assert done.code == ExitCode.SIGTERM, done.told()
@@ -159,10 +163,7 @@ def test_every_agent_gets_sigterm_and_nothing_is_saved(tmp_path: Path) -> None:
     job = job_file(tmp_path, env=ENV | {"STEPS": "800"})
     process = start(job)
     wait_for("commits", lambda: commits(tmp_path) > 20)
-    for group in range(4):
-        pid = pid_of(tmp_path, group, agent=True)
-        assert pid is not None
-        os.kill(pid, signal.SIGTERM)
+    _sigterm_to_all_agents(tmp_path)
     done = result(process, job)
 
     check_survived(done, steps=800, masked=0)
